@@ -1,0 +1,1 @@
+"""The async driver: the loop, the LLM turn, the ladder, tools, stores."""

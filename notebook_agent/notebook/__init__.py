@@ -1,0 +1,1 @@
+"""The notebook surface: magics, panel, output."""

@@ -1,0 +1,1 @@
+"""The async edge: one file a wire format, all speaking core events."""

@@ -1,0 +1,1 @@
+"""Tuning by experiment: labs, sweeps, comparisons, charts."""
