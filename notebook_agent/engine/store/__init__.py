@@ -1,0 +1,1 @@
+"""Stores: the append-only log of messages, records, tool executions and snapshots."""
