@@ -110,8 +110,7 @@ def kernel(tally: Tally) -> None:
     """Real kernels, the real local model."""
     run(tally, pytest("-m", "kernel and not browser"))
     have = subprocess.run(
-        [sys.executable, "-c", "from notebook_agent.providers.local import find_model; "
-         "raise SystemExit(find_model() is None)"], cwd=ROOT, check=False,
+        [sys.executable, "-c", "from notebook_agent.providers.local import find_model as f; raise SystemExit(f() is None)"], cwd=ROOT, check=False,
     ).returncode == 0  # fmt: skip
     if have:
         run(tally, pytest("-m", "local_model and not browser"))

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def test_wheel_holds_what_it_must() -> None:
-    wheel = sorted((ROOT / "out" / "dist").glob("*.whl"))[-1]
+    wheel = max((ROOT / "out" / "dist").glob("*.whl"))
     names = set(zipfile.ZipFile(wheel).namelist())
     for name in (
         "notebook_agent/py.typed",

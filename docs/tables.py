@@ -1,0 +1,153 @@
+"""Tables and diagrams of the docs, printed from the code's own tables.
+
+    python docs/tables.py            check: exit 1 when a page differs from the code
+    python docs/tables.py --write    bring the pages up to date
+
+A page holds ``<!-- table: NAME -->`` and ``<!-- end -->``; what stands between is generated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from notebook_agent.core import outcomes, turn_fsm
+from notebook_agent.core.event_routes import EVENT_ROUTES
+
+ROOT = Path(__file__).parent.parent
+PAGES = ("ARCHITECTURE.md", "README.md", "docs/*.md")
+BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def fsm_diagram() -> str:
+    return f"```mermaid\n{turn_fsm.mermaid()}\n```"
+
+
+def fsm_table() -> str:
+    states = list(turn_fsm.TurnState)
+    rows = ["| outcome | " + " | ".join(s.name for s in states) + " |", "|---" * 7 + "|"]
+    for kind in outcomes.OUTCOMES:
+        cells = []
+        for state in states:
+            action = turn_fsm.TRANSITIONS[state].get(kind)
+            if kind is outcomes.Cancelled:
+                cells.append("Fail(Cancelled)")
+            elif action is None:
+                cells.append("·")
+            elif isinstance(action, turn_fsm.Continue):
+                cells.append(f"→ {action.state.name}")
+            else:
+                cells.append(type(action).__name__)
+        rows.append(f"| {kind.__name__} | " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def event_routes() -> str:
+    rows = ["| event | text streamer | observers | accumulator | engine |", "|---|---|---|---|---|"]
+    for kind, route in EVENT_ROUTES.items():
+        observer = f"`{route.observer}`" if route.observer else "—"
+        rows.append(
+            f"| {kind.__name__} | {'yes' if route.streamer else '—'} | {observer} "
+            f"| {'yes' if route.accumulator else '—'} | {route.engine or '—'} |"
+        )
+    return "\n".join(rows)
+
+
+def breaker_table() -> str:
+    from notebook_agent.core.breaker import BREAKER_TRANSITIONS  # noqa: PLC0415  # keeps start light
+
+    rows = ["| from | event | to | effects |", "|---|---|---|---|"]
+    for (state, event), cell in BREAKER_TRANSITIONS.items():
+        to = getattr(cell, "to", cell)
+        effects = getattr(cell, "effects", "")
+        if not isinstance(effects, str):
+            effects = ", ".join(str(getattr(e, "value", e)) for e in effects)
+        rows.append(f"| {_word(state)} | {_word(event)} | {_word(to)} | {effects or 'none'} |")
+    return "\n".join(rows)
+
+
+def settings() -> str:
+    from notebook_agent.core.breaker import BreakerConfig  # noqa: PLC0415  # keeps start light
+    from notebook_agent.core.compaction import CompactionPolicy  # noqa: PLC0415  # likewise
+    from notebook_agent.core.retry import (  # noqa: PLC0415  # likewise
+        RateLimitPolicy,
+        RetryPolicy,
+        StreamTimeouts,
+    )
+
+    from notebook_agent.core.policy import RuntimePolicy  # noqa: PLC0415  # likewise
+
+    rows = ["| object | field | default |", "|---|---|---|"]
+    for kind in (
+        RuntimePolicy, StreamTimeouts, RetryPolicy, RateLimitPolicy, BreakerConfig, CompactionPolicy,
+    ):  # fmt: skip
+        value = kind()
+        rows += [
+            f"| `{kind.__name__}` | `{f.name}` | {_value(getattr(value, f.name))} |"
+            for f in dataclasses.fields(kind)
+        ]
+    return "\n".join(rows)
+
+
+def verbs() -> str:
+    from notebook_agent.notebook.arguments import verb_table  # noqa: PLC0415  # loads IPython
+
+    return verb_table()
+
+
+def options() -> str:
+    from notebook_agent.notebook.arguments import option_table  # noqa: PLC0415  # loads IPython
+
+    return option_table()
+
+
+def _word(value: object) -> str:
+    return str(getattr(value, "value", value)).replace("_", " ")
+
+
+def _value(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else f"{value}"
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "fsm_diagram": fsm_diagram,
+    "fsm_table": fsm_table,
+    "event_routes": event_routes,
+    "breaker_table": breaker_table,
+    "settings": settings,
+    "verbs": verbs,
+    "options": options,
+}
+
+
+def pages() -> list[Path]:
+    return [p for pattern in PAGES for p in sorted(ROOT.glob(pattern))]
+
+
+def refreshed(text: str) -> str:
+    """The page with every generated block as the code has it now."""
+    return BLOCK.sub(lambda m: f"{m[1]}{TABLES[m[2]]()}\n{m[3]}", text)
+
+
+def main(argv: list[str]) -> int:
+    stale = []
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        new = refreshed(text)
+        if new != text:
+            stale.append(page.name)
+            if "--write" in argv:
+                page.write_text(new, encoding="utf-8")
+    if stale and "--write" not in argv:
+        sys.stderr.write(
+            "out of date, run python docs/tables.py --write: " + ", ".join(stale) + "\n"
+        )
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
