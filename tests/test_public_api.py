@@ -6,6 +6,8 @@ import inspect
 import subprocess
 import sys
 
+import pytest
+
 import notebook_agent
 
 
@@ -26,12 +28,8 @@ def test_every_name_has_a_docstring() -> None:
 
 
 def test_unknown_name_is_an_attribute_error() -> None:
-    try:
+    with pytest.raises(AttributeError, match="nonsense"):
         notebook_agent.nonsense  # noqa: B018  # the access is the test
-    except AttributeError as error:
-        assert "nonsense" in str(error)
-    else:
-        raise AssertionError("no error")
 
 
 def test_import_is_light() -> None:

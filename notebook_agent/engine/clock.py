@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-__all__ = ["SYSTEM", "Surroundings"]
+__all__ = ["SYSTEM", "PinnedClock", "Surroundings", "pinned"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,3 +35,57 @@ class Surroundings:
 
 
 SYSTEM = Surroundings()
+
+
+class PinnedClock:
+    """Time that passes only when somebody sleeps: notebooks whose stored outputs must not change.
+
+    Starts at 2026-01-01 00:00:00 UTC. ``sleep`` yields to the loop once and moves the clock;
+    ``advance`` moves it from outside.
+    """
+
+    epoch_s = 1_767_225_600.0
+
+    def __init__(self) -> None:
+        self.elapsed_s = 0.0
+
+    def now(self) -> float:
+        """Seconds since the clock was made."""
+        return self.elapsed_s
+
+    def wall(self) -> float:
+        """Seconds since the epoch, UTC."""
+        return self.epoch_s + self.elapsed_s
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock forward; a negative number is ignored."""
+        self.elapsed_s += max(seconds, 0.0)
+
+    async def sleep(self, seconds: float) -> None:
+        """Pass ``seconds`` without waiting for them."""
+        self.advance(seconds)
+        await asyncio.sleep(0)
+
+
+def pinned(clock: PinnedClock | None = None) -> Surroundings:
+    """Surroundings in which nothing differs from run to run (L128).
+
+    Args:
+        clock: Share one clock between several users.
+
+    Returns:
+        Pinned time, ids ``run_1, message_1, ...`` counted per kind, jitter 0.
+    """
+    time_of = clock or PinnedClock()
+    counts: dict[str, itertools.count[int]] = {}
+
+    def new_id(kind: str) -> str:
+        return f"{kind}_{next(counts.setdefault(kind, itertools.count(1)))}"
+
+    return Surroundings(
+        now=time_of.now,
+        wall=time_of.wall,
+        sleep=time_of.sleep,
+        uniform=lambda low, high: (low + high) / 2,
+        new_id=new_id,
+    )
