@@ -16,9 +16,6 @@ Source: LLM turn, "Two paths, one entry point" (L8, L9, L36-L38); notebook D11.
 from __future__ import annotations
 
 import asyncio
-import itertools
-import json
-import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import EllipsisType
@@ -26,55 +23,22 @@ from typing import Final
 
 from notebook_agent.core import events as e
 from notebook_agent.core.accumulator import StreamAccumulator
-from notebook_agent.core.messages import Message, Role, TextPart, ToolCallPart, ToolResultPart
 from notebook_agent.core.request import RequestOptions, StreamRequest
-from notebook_agent.core.response import ENDING_OF_WORD, ChatResponse, Ending, StopReason, Usage
+from notebook_agent.core.response import ENDING_OF_WORD, ChatResponse, Ending, Usage
 from notebook_agent.errors import ConfigError
 from notebook_agent.providers.base import Capabilities
 from notebook_agent.providers.fault_script import OK, ScriptStep, parse_script, step_error
+from notebook_agent.providers.scripted_reply import (
+    Reply,
+    arguments,
+    characters,
+    lanes,
+    text_deltas,
+    word_of,
+)
 from notebook_agent.providers.teacher import teach
 
 __all__ = ["Reply", "ScriptedCall", "ScriptedModel"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """One scripted reply, streamed in the order thinking, text, tool calls.
-
-    Attributes:
-        text: The text, cut into deltas at words unless ``deltas`` or ``sizes`` say otherwise.
-        thinking: Reasoning; "" is redacted reasoning, None is none.
-        tool_calls: Calls. Arguments are streamed as fragments of ``raw`` if it is not empty
-            (it may be no JSON), else of ``input`` as JSON; the opening part never carries
-            them. A call without id gets one.
-        usage: Reported usage, None = not reported, ``...`` = the model's own setting.
-        stop_reason: The provider's word. None = ``tool_calls``, ``refusal`` or ``stop`` as
-            fits, "" = the reply ends without naming a reason.
-        refusal: The text is a refusal.
-        deltas: The text's deltas, in place of ``text``.
-        sizes: Characters per text delta, used in turn and over again.
-        delay_s: Seconds before each delta; None = the model's own setting.
-        interleave: Fragments of several calls alternate.
-        pings: Signs of life before the first delta, each after ``delay_s``.
-    """
-
-    text: str = ""
-    thinking: str | None = None
-    tool_calls: Sequence[ToolCallPart] = ()
-    usage: Usage | EllipsisType | None = ...
-    stop_reason: str | StopReason | None = None
-    refusal: bool = False
-    deltas: Sequence[str] | None = None
-    sizes: Sequence[int] | None = None
-    delay_s: float | None = None
-    interleave: bool = False
-    pings: int = 0
-
-    def __post_init__(self) -> None:
-        if self.sizes is not None and (not self.sizes or min(self.sizes) < 1):
-            raise ConfigError(field="sizes", value=self.sizes, legal="sizes of 1 or more")
-        if self.delay_s is not None and not 0 <= self.delay_s < float("inf"):
-            raise ConfigError(field="delay_s", value=self.delay_s, legal="seconds, 0 or more")
 
 
 ReplyLike = str | Reply | BaseException
@@ -296,9 +260,9 @@ class ScriptedModel:
         yield 0.0, e.MessageStart(id=f"scripted_{number}", model=name)
         for _ in range(reply.pings):
             yield delay, e.Ping()
-        for event in _lanes(reply, number):
+        for event in lanes(reply, number):
             yield delay if type(event) is e.IndexedDelta else 0.0, event
-        word = _word_of(reply)
+        word = word_of(reply)
         ending = None if word is None else ENDING_OF_WORD.get(word, Ending.UNKNOWN)
         yield 0.0, e.MessageDelta(word, self._usage_of(reply, request), ending, word)
         yield 0.0, e.MessageStop()
@@ -307,9 +271,9 @@ class ScriptedModel:
         usage = self._usage if isinstance(reply.usage, EllipsisType) else reply.usage
         if not isinstance(usage, EllipsisType):
             return usage
-        sent = sum(_characters(m) for m in request.messages) + len(request.system or "")
-        back = len(reply.thinking or "") + sum(map(len, _text_deltas(reply)))
-        back += sum(len(c.name) + len(_arguments(c)) for c in reply.tool_calls)
+        sent = sum(characters(m) for m in request.messages) + len(request.system or "")
+        back = len(reply.thinking or "") + sum(map(len, text_deltas(reply)))
+        back += sum(len(c.name) + len(arguments(c)) for c in reply.tool_calls)
         return Usage(input_tokens=-(-sent // 4), output_tokens=-(-back // 4))
 
 
@@ -333,85 +297,3 @@ def _chooser(replies: Replies | None) -> _Chooser:
 def _from_teacher(request: StreamRequest, options: RequestOptions) -> Reply:
     text, calls = teach(request, options)
     return Reply(text=text, tool_calls=calls)
-
-
-def _word_of(reply: Reply) -> str | None:
-    given = reply.stop_reason
-    if given is None:
-        return "refusal" if reply.refusal else "tool_calls" if reply.tool_calls else "stop"
-    return (given.value if isinstance(given, StopReason) else given) or None
-
-
-_WORDS: Final = re.compile(r"\S{1,16}\s*|\s+")
-_FRAGMENT: Final = 7  # characters per fragment of arguments: cuts keys, numbers and escapes
-
-
-def _text_deltas(reply: Reply) -> list[str]:
-    if reply.deltas is not None:
-        return list(reply.deltas)
-    if reply.sizes is None:
-        return _WORDS.findall(reply.text)
-    pieces, at, sizes = [], 0, itertools.cycle(reply.sizes)
-    while at < len(reply.text):
-        size = next(sizes)
-        pieces.append(reply.text[at : at + size])
-        at += size
-    return pieces
-
-
-def _arguments(call: ToolCallPart) -> str:
-    if call.raw:
-        return call.raw
-    return "" if call.input is None else json.dumps(call.input, ensure_ascii=False)
-
-
-def _lanes(reply: Reply, number: int) -> Iterator[e.StreamEvent]:
-    """Parts and deltas of a reply, in the order of L38."""
-    index = 0
-    if reply.thinking is not None:
-        yield e.PartStart(index)
-        for piece in _WORDS.findall(reply.thinking) or [""]:
-            yield e.IndexedDelta(index, e.Thinking(piece))
-        yield e.PartStop(index)
-        index += 1
-    deltas = _text_deltas(reply)
-    if deltas:
-        yield e.PartStart(index, TextPart("", reply.refusal))
-        for piece in deltas:
-            yield e.IndexedDelta(index, e.Text(piece, reply.refusal))
-        yield e.PartStop(index)
-        index += 1
-    yield from _call_lanes(reply, number, index)
-
-
-def _call_lanes(reply: Reply, number: int, index: int) -> Iterator[e.StreamEvent]:
-    """Arguments travel as fragments only; the opening part's input stays empty (L42)."""
-    lanes = []
-    for i, call in enumerate(reply.tool_calls):
-        raw = _arguments(call)
-        pieces = [raw[at : at + _FRAGMENT] for at in range(0, len(raw), _FRAGMENT)]
-        opening = e.PartStart(index + i, ToolCallPart(call.id or f"call_{number}_{i}", call.name))
-        lanes.append((opening, [e.IndexedDelta(index + i, e.InputJson(p)) for p in pieces]))
-    if not reply.interleave:
-        for opening, fragments in lanes:
-            yield opening
-            yield from fragments
-            yield e.PartStop(opening.index)
-        return
-    yield from (opening for opening, _ in lanes)
-    for row in itertools.zip_longest(*(fragments for _, fragments in lanes)):
-        yield from (event for event in row if event is not None)
-    yield from (e.PartStop(opening.index) for opening, _ in lanes)
-
-
-def _characters(message: Message) -> int:
-    total = 0
-    for part in message.parts:
-        match part:
-            case TextPart(text=text):
-                total += len(text)
-            case ToolCallPart():
-                total += len(part.name) + len(_arguments(part))
-            case ToolResultPart(output=output):
-                total += len(output)
-    return total if message.role is not Role.SYSTEM else total + 4
