@@ -16,11 +16,15 @@ __all__ = ["EVENT_KINDS", "AgentEvent", "event_from_json", "event_to_json"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEvent:
-    """Base: ``run_id`` and ``timestamp`` (seconds since the epoch, UTC)."""
+    """Base: ``run_id`` and ``timestamp`` (seconds since the epoch, UTC).
+
+    ``order`` tells events of one timestamp apart: a number that grows within the run.
+    """
 
     terminal: ClassVar[bool] = False
     run_id: str = ""
     timestamp: float = 0.0
+    order: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,6 +60,24 @@ class ContextRef:
     parts: Mapping[str, int] = field(default_factory=dict)
     upto: int = 0  # watermark: messages of the log that the context rests on
 
+    def to_json(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "ids": list(self.ids),
+            "digest": self.digest,
+            "estimate": self.estimate,
+            "route": self.route,
+            "window": self.window,
+            "parts": dict(self.parts),
+            "upto": self.upto,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ContextRef:
+        """The reference that ``to_json`` wrote; fields it does not know are left out."""
+        known = {k: v for k, v in data.items() if k in cls.__slots__}
+        return cls(**{**known, "ids": tuple(data.get("ids", ()))})
+
 
 @dataclass(frozen=True, slots=True)
 class Ok:
@@ -208,15 +226,7 @@ def to_json(outcome: TurnOutcome) -> dict[str, Any]:
     out: dict[str, Any] = {"outcome": type(outcome).__name__}
     match outcome:
         case ContextReady(ref=ref):
-            out["ref"] = {
-                "ids": list(ref.ids),
-                "digest": ref.digest,
-                "estimate": ref.estimate,
-                "route": ref.route,
-                "window": ref.window,
-                "parts": dict(ref.parts),
-                "upto": ref.upto,
-            }
+            out["ref"] = ref.to_json()
         case ContextOverBudget(used=used, limit=limit, reason=reason):
             out |= {"used": used, "limit": limit, "reason": reason}
         case CompactionTriggered(result=result):
@@ -256,8 +266,7 @@ def _read_plain(kind: Any, data: Mapping[str, Any]) -> Any:
 
 
 def _read_context(data: Mapping[str, Any]) -> ContextReady:
-    ref = dict(data["ref"])
-    return ContextReady(ref=ContextRef(**{**ref, "ids": tuple(ref["ids"])}))
+    return ContextReady(ref=ContextRef.from_json(data["ref"]))
 
 
 def _read_policy(data: Mapping[str, Any]) -> PolicyExhausted:

@@ -7,9 +7,9 @@ Source: LLM turn, "The turn's paper trail" (L105, L120, L121); Turn FSM, "Persis
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from notebook_agent.core import outcomes as o
 from notebook_agent.core import turn_fsm as fsm
@@ -83,6 +83,45 @@ class Turn:
     duration_s: float | None = None
     started_at: float = 0.0
 
+    def to_json(self) -> dict[str, Any]:
+        """JSON form; every field is there, None = not known."""
+        out = {name: getattr(self, name) for name in _TURN_FIELDS}
+        out["tool_calls"] = [call_to_json(call) for call in self.tool_calls]
+        out["tools_not_run"] = list(self.tools_not_run)
+        out["stop_reason"] = self.stop_reason.value
+        out["ending"] = None if self.ending is None else self.ending.value
+        out["context_ref"] = None if self.context_ref is None else self.context_ref.to_json()
+        return out
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Turn:
+        """The turn that ``to_json`` wrote; fields it does not know are left out.
+
+        Raises:
+            ValueError, KeyError: The data is no turn.
+        """
+        given = {name: data[name] for name in _TURN_FIELDS if name in data}
+        given["tool_calls"] = tuple(call_from_json(c) for c in data.get("tool_calls", ()))
+        given["tools_not_run"] = tuple(data.get("tools_not_run", ()))
+        given["stop_reason"] = StopReason(data.get("stop_reason", "end_turn"))
+        ending, ref = data.get("ending"), data.get("context_ref")
+        given["ending"] = None if ending is None else Ending(ending)
+        given["context_ref"] = None if ref is None else o.ContextRef.from_json(ref)
+        return cls(**given)
+
+
+_TURN_FIELDS: Final = tuple(f.name for f in fields(Turn))
+
+
+def call_to_json(call: ToolCallPart) -> dict[str, Any]:
+    """A requested call of the trail."""
+    return {"id": call.id, "name": call.name, "input": call.input, "raw": call.raw}
+
+
+def call_from_json(data: Mapping[str, Any]) -> ToolCallPart:
+    """The call that ``call_to_json`` wrote."""
+    return ToolCallPart(data["id"], data["name"], data.get("input"), data.get("raw", ""))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnservedTurn:
@@ -91,6 +130,19 @@ class UnservedTurn:
     turn: Turn
     outcome: str  # "failed" | "cancelled"
     error: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form."""
+        return {"turn": self.turn.to_json(), "outcome": self.outcome, "error": dict(self.error)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> UnservedTurn:
+        """The turn that ``to_json`` wrote."""
+        return cls(
+            turn=Turn.from_json(data["turn"]),
+            outcome=data["outcome"],
+            error=data.get("error", {}),
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -128,6 +180,42 @@ class Run:
             )  # fmt: skip
             total = one if total is None else total.plus(one)
         return total
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form of the run without its turns, which are rows of their own."""
+        return {
+            "id": self.id,
+            "input": self.input,
+            "start": self.start,
+            "end": self.end,
+            "output": self.output,
+            "config": dict(self.config),
+            "status": self.status.value,
+            "stop_reason": None if self.stop_reason is None else self.stop_reason.value,
+            "ending": None if self.ending is None else self.ending.value,
+            "error": None if self.error is None else dict(self.error),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Run:
+        """The run that ``to_json`` wrote, with no turns.
+
+        Raises:
+            ValueError, KeyError: The data is no run.
+        """
+        stop, ending = data.get("stop_reason"), data.get("ending")
+        return cls(
+            id=data["id"],
+            input=data["input"],
+            start=data["start"],
+            end=data.get("end"),
+            output=data.get("output", ""),
+            config=data.get("config", {}),
+            status=RunStatus(data["status"]),
+            stop_reason=None if stop is None else StopReason(stop),
+            ending=None if ending is None else Ending(ending),
+            error=data.get("error"),
+        )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -4,6 +4,14 @@ Methods are synchronous and short; a store that meets another writer raises
 :class:`StoreBusy` at once and the runtime waits (cancel-aware) and tries again. Every other
 failure is a :class:`~notebook_agent.errors.StoreError`: fail-stop, nothing half-written (B74).
 
+Rules of every store, tested over all of them with one suite:
+
+* Text is cleaned once more on the way in (D9): a lone surrogate or NUL is U+FFFD everywhere.
+* Mappings (config, meta, data) must be JSON; they come back as JSON: tuples as lists.
+* What comes back is a copy; a record's ``context`` and message parts stay behind (B58).
+* A name or id is data, bound, never a path or SQL (X06, X07).
+* Methods may be called from any thread.
+
 Source: Turn FSM, "Persisting" (B56-B62, B72-B77).
 """
 
@@ -15,6 +23,7 @@ from typing import Any, Protocol
 
 from notebook_agent.core.agent_events import AgentEvent
 from notebook_agent.core.messages import Message
+from notebook_agent.core.response import Usage
 from notebook_agent.core.run_state import RunState
 from notebook_agent.core.session import Run, RunEventRecord, RunStatus, Turn, UnservedTurn
 from notebook_agent.errors import StoreError
@@ -33,12 +42,16 @@ __all__ = [
 
 
 class StoreBusy(StoreError):
-    """Another process is writing; try again."""
+    """Another process is writing; nothing was written, try again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRow:
-    """One session. ``name`` is data, never a path (X06); times in seconds since the epoch."""
+    """One session. ``name`` is data, never a path (X06); times in seconds since the epoch.
+
+    The counts and ``usage`` (reported tokens of all runs, None when none was reported) are the
+    store's own: what is given on creation is ignored.
+    """
 
     id: str
     name: str
@@ -47,6 +60,7 @@ class SessionRow:
     config: Mapping[str, Any] = field(default_factory=dict)
     run_count: int = 0
     message_count: int = 0
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +73,16 @@ class MessageRecord:
     * ``message``: part of the conversation once its run has a ``commit`` marker;
     * ``commit``: the run's messages up to here are the conversation's (written by the last
       Persisting of a completed run);
-    * ``summary`` and ``compaction``: B25's pair; the marker's ``meta`` lists ``kept_ids``;
-    * ``undo``, ``reset``: markers of the two verbs; ``meta`` says which runs.
+    * ``compaction`` and ``summary``: B25's pair, written together, marker first.
+      ``meta["kept_ids"]`` of the marker lists the ids of the messages that stay, in order, and
+      ``meta["summary_id"]`` the id of the summary's message, None when there is none
+      (``truncate``). The marker is a commit point (L96): messages of the run in progress that
+      it keeps must be in the log before it, and need no ``commit``;
+    * ``undo``: ``meta["run_ids"]`` are the runs that leave the conversation, with the
+      compactions they made;
+    * ``reset``: the conversation starts anew; ``meta["hard"]`` says which kind it was.
+
+    ``core.log_view.conversation`` reads the log by these rules.
     """
 
     session_id: str
@@ -113,7 +135,10 @@ class Snapshot:
 class Commit:
     """All that one transition writes, in one transaction (B58).
 
-    ``snapshot`` None with ``drop_snapshot`` True deletes the run's snapshot (success).
+    ``record.sequence`` must be the run's next one, else StoreError and nothing is written.
+    ``snapshot`` None with ``drop_snapshot`` True deletes the run's snapshot (success); None
+    without it leaves the snapshot as it is (failure, cancel). ``run`` sets all of the run's
+    fields but its turns.
     """
 
     run_id: str
@@ -130,24 +155,51 @@ class Commit:
 class SessionStore(Protocol):
     """Sessions and their append-only message log (B60)."""
 
-    def create_session(self, row: SessionRow) -> None: ...
-    def get_session(self, session_id: str) -> SessionRow | None: ...
-    def find_session(self, name: str) -> SessionRow | None:
-        """The newest session of that name (NFC)."""
+    def create_session(self, row: SessionRow) -> None:
+        """A new session; its name must pass ``names.session_name``.
+
+        Raises:
+            ConfigError: The name is empty or too long.
+            StoreError: The id is taken.
+        """
         ...
 
-    def list_sessions(self) -> list[SessionRow]: ...
+    def get_session(self, session_id: str) -> SessionRow | None: ...
+    def find_session(self, name: str) -> SessionRow | None:
+        """The session of that name (NFC) that was created last."""
+        ...
+
+    def list_sessions(self) -> list[SessionRow]:
+        """All sessions, oldest first."""
+        ...
+
     def update_session(self, session_id: str, *, config: Mapping[str, Any], at: float) -> None: ...
     def rename_session(self, session_id: str, name: str) -> None: ...
+    def update_usage(self, session_id: str, usage: Usage) -> None:
+        """Add tokens spent outside a run; ``commit`` adds those of UsageRecorded itself."""
+        ...
+
     def delete_session(self, session_id: str) -> None:
         """The session with its messages, runs, records, executions, snapshots."""
         ...
 
     def append_messages(self, records: Sequence[MessageRecord]) -> int:
-        """Append in one transaction; returns the log's last ``seq``."""
+        """Append in one transaction; returns the log's last ``seq`` (0 for no records)."""
         ...
 
     def list_messages(self, session_id: str, *, after: int = 0) -> list[MessageRecord]: ...
+    def latest_compaction(
+        self, session_id: str
+    ) -> tuple[MessageRecord, MessageRecord | None] | None:
+        """The last compaction marker and its summary, None when there was none (B60)."""
+        ...
+
+    def search(
+        self, text: str, *, session_id: str | None = None, limit: int = 100
+    ) -> list[MessageRecord]:
+        """Messages whose text or tool output holds ``text`` literally (``%`` and ``_`` too),
+        ASCII letters in either case; newest first, at most ``limit`` (X07)."""
+        ...
 
 
 class RunStore(Protocol):
@@ -159,15 +211,40 @@ class RunStore(Protocol):
         ...
 
     def append_events(self, run_id: str, events: Sequence[AgentEvent]) -> None:
-        """The turn's other events (B57); may come after the records."""
+        """The turn's other events (B57), those that no record carries; may come after the
+        records."""
+        ...
+
+    def import_run(
+        self,
+        session_id: str,
+        run: Run,
+        *,
+        records: Sequence[RunEventRecord] = (),
+        messages: Sequence[MessageRecord] = (),
+        executions: Sequence[ToolExecution] = (),
+        events: Sequence[AgentEvent] = (),
+    ) -> None:
+        """A whole run from elsewhere, with its turns, in one transaction; the projection is
+        folded from the records."""
+        ...
+
+    def delete_run(self, run_id: str) -> None:
+        """The run with all that hangs on it; its messages stay in the log."""
         ...
 
     def start_tool(self, execution: ToolExecution) -> None:
         """The ``started`` row, durable before the tool is dispatched (B75)."""
         ...
 
-    def finish_tool(self, execution: ToolExecution) -> None: ...
-    def tool_executions(self, run_id: str) -> list[ToolExecution]: ...
+    def finish_tool(self, execution: ToolExecution) -> None:
+        """Replaces the ``started`` row of the same id; inserts when the call never started."""
+        ...
+
+    def tool_executions(self, run_id: str) -> list[ToolExecution]:
+        """In the order in which they were first written."""
+        ...
+
     def save_snapshot(self, snapshot: Snapshot) -> None: ...
     def get_snapshot(self, run_id: str) -> Snapshot | None: ...
     def list_snapshots(self, session_id: str | None = None) -> list[Snapshot]: ...
@@ -181,7 +258,11 @@ class RunStore(Protocol):
         ...
 
     def records(self, run_id: str) -> list[RunEventRecord]: ...
-    def events(self, run_id: str) -> list[AgentEvent]: ...
+    def events(self, run_id: str) -> list[AgentEvent]:
+        """Those of the records and the others, by ``timestamp``, then ``order``; ties keep the
+        order of writing, and the terminal event is last."""
+        ...
+
     def state(self, run_id: str) -> RunState:
         """The stored projection."""
         ...
