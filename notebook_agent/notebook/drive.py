@@ -1,0 +1,343 @@
+"""RunDriver: one run on the engine, driven from the kernel's thread.
+
+The driver ticks 30 times a second: it serves the kernel road, drains the engine's events into
+the view and does all widget, display and print calls, so that output lands in its own cell. The
+tick is also what lets an interrupt through: a cell that only waits on a future is not woken.
+
+Source: notebook side, running a cell (D2-D6, F11); cases K03, K04, N05, N08.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
+
+from notebook_agent.core.result import RunResult
+from notebook_agent.core.session import RunStatus
+from notebook_agent.engine.cancel import CancelSignal
+from notebook_agent.errors import AgentError, Cancelled
+from notebook_agent.notebook.kernel_loop import EngineDriver, Work
+from notebook_agent.notebook.road import KernelRoad
+
+__all__ = ["DRAIN_S", "TICK_S", "BackgroundRun", "Outcome", "RunDriver", "View"]
+
+TICK_S: Final = 1 / 30
+DRAIN_S: Final = 0.8
+
+log = logging.getLogger("notebook_agent.notebook")
+
+Outcome = RunResult | AgentError
+
+
+class View(Protocol):
+    """What shows a run. Every call comes from the driver's thread."""
+
+    def open(self) -> None:
+        """First paint, before the first event."""
+        ...
+
+    def tick(self) -> None:
+        """Drain the engine's events, reduce them, show the newest state."""
+        ...
+
+    def close(self, outcome: Outcome) -> None:
+        """Drain the rest and show the end."""
+        ...
+
+
+class RunDriver:
+    """Drives one run.
+
+    Args:
+        start: Makes the run's coroutine; called on the kernel's thread.
+        engine: Where it runs.
+        cancel: The signal that the runtime of this run listens to.
+        view: What shows it.
+        road: Work for the kernel's thread.
+        now: Monotonic seconds of the real clock.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], Coroutine[Any, Any, RunResult]],
+        *,
+        engine: EngineDriver,
+        cancel: CancelSignal,
+        view: View,
+        road: KernelRoad,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._start = start
+        self._engine = engine
+        self.cancel = cancel
+        self._view = view
+        self._road = road
+        self._now = now
+        self._interrupted = False
+        self._closed = False
+
+    # ---- three ways to drive ----------------------------------------------------------------
+
+    async def awaited(self) -> RunResult:
+        """Drive from a cell that IPython awaits.
+
+        Returns:
+            The result; status ``cancelled`` after the Stop button.
+
+        Raises:
+            Cancelled: The cell was interrupted; Run All stops (D4).
+            AgentError: The run failed.
+        """
+        with self._road.served():
+            self._view.open()
+            work = self._engine.submit(self._start())
+            wake = _wake_when_done(work)
+            deadline: float | None = None
+            mains: set[asyncio.Future[None]] = set()  # main tools that are async
+            while not work.done():
+                try:
+                    mains |= {asyncio.ensure_future(one) for one in self._road.serve()}
+                    self._view.tick()
+                    await asyncio.wait({wake}, timeout=TICK_S)
+                except (asyncio.CancelledError, KeyboardInterrupt):
+                    deadline = self._interrupt(deadline)
+                if self.cancel.is_cancelled():
+                    for task in mains:
+                        task.cancel()
+                if deadline is not None and self._now() >= deadline:
+                    break
+            return self._finish(work)
+
+    def blocking(self) -> RunResult:
+        """Drive from synchronous code: ``run_cell_magic``, the terminal, a function.
+
+        Raises:
+            Cancelled: Interrupted.
+            AgentError: The run failed, or this platform cannot block.
+        """
+        if not self._engine.own_thread:
+            raise AgentError(
+                "This Python has no threads, so a run cannot be waited for here.\n"
+                "Type it at the top of a cell:  %%agent     or:  await agent.aask(...)"
+            )
+        with self._road.served():
+            self._view.open()
+            work = self._engine.submit(self._start())
+            wake = threading.Event()
+            work.add_done_callback(lambda _w: wake.set())
+            deadline: float | None = None
+            while not work.done():
+                try:
+                    for awaitable in self._road.serve():
+                        _refuse_async(awaitable)
+                    self._view.tick()
+                    wake.wait(TICK_S)
+                except KeyboardInterrupt:
+                    deadline = self._interrupt(deadline)
+                if deadline is not None and self._now() >= deadline:
+                    break
+            return self._finish(work)
+
+    def background(self) -> BackgroundRun:
+        """Start the run and return its handle; the view goes on on the kernel's loop."""
+        self._view.open()
+        return BackgroundRun(self, self._engine.submit(self._start()))
+
+    # ---- the end ----------------------------------------------------------------------------
+
+    def _interrupt(self, deadline: float | None) -> float:
+        """First interrupt: fire, and drain for a while. Later ones change nothing (K04)."""
+        self._interrupted = True
+        self.cancel.cancel()
+        return self._now() + DRAIN_S if deadline is None else deadline
+
+    def _finish(self, work: Work[RunResult]) -> RunResult:
+        with _no_interrupts():
+            outcome = self._outcome(work)
+            self._close(outcome)
+        if self._interrupted:
+            raise _one_line_cancelled(outcome) from None
+        if isinstance(outcome, AgentError):
+            result = getattr(outcome, "result", None)
+            if isinstance(outcome, Cancelled) and isinstance(result, RunResult):
+                return result  # the Stop button: the cell ends normally (D4)
+            raise outcome.with_traceback(None) from None
+        return outcome
+
+    def _outcome(self, work: Work[RunResult]) -> Outcome:
+        if not work.done():
+            work.cancel()
+            log.warning("the engine did not confirm a cancel within %s s", DRAIN_S)
+            return Cancelled(f"stopped; the engine did not answer within {DRAIN_S} s")
+        try:
+            return work.result()
+        except AgentError as error:
+            return error
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            return Cancelled("stopped")
+        except Exception as error:  # a defect of ours: said in one place, no locals
+            log.debug("internal error", exc_info=True)
+            return internal_error(error)
+
+    def _close(self, outcome: Outcome) -> None:
+        if not self._closed:
+            self._closed = True
+            self._view.close(outcome)
+
+    def tick(self) -> None:
+        """One tick of a background run."""
+        if not self._closed:
+            for awaitable in self._road.serve():
+                _refuse_async(awaitable)
+            self._view.tick()
+
+
+@contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """An impatient second interrupt must not cut the last drawing in two (K04)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def internal_error(error: BaseException) -> AgentError:
+    """An unexpected exception as an AgentError: its last frame, no local values (X05)."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    where = ""
+    if frame is not None:
+        code = frame.tb_frame.f_code
+        where = f" in {code.co_name}, line {frame.tb_lineno} of {code.co_filename.split('/')[-1]}"
+    return AgentError(
+        f"Unexpected {type(error).__name__}{where}: {str(error)[:300]}\n"
+        "This is a defect of notebook_agent; see:  %agent why"
+    )
+
+
+def _one_line_cancelled(outcome: Outcome) -> Cancelled:
+    result = outcome if isinstance(outcome, RunResult) else getattr(outcome, "result", None)
+    message = "stopped"
+    if isinstance(outcome, RunResult) and outcome.status is RunStatus.COMPLETED:
+        message = "stopped (the reply was already complete)"
+    elif isinstance(outcome, Cancelled) and "did not answer" in outcome.message:
+        message = outcome.message
+    elif isinstance(outcome, AgentError) and not isinstance(outcome, Cancelled):
+        message = f"stopped; {outcome.message.splitlines()[0]}"
+    error = Cancelled(message)
+    if isinstance(result, RunResult):
+        error.result = result  # type: ignore[attr-defined]  # as the runtime attaches it
+        error.partial_text = result.text
+    return error
+
+
+def _refuse_async(awaitable: Any) -> None:
+    """An async main tool cannot run where nothing awaits; its caller hears why."""
+    try:
+        awaitable.send(None)  # a coroutine that never waits ends here
+    except StopIteration:
+        return
+    awaitable.throw(RuntimeError("an async main tool needs an awaited cell: use %%agent"))
+
+
+def _wake_when_done(work: Work[Any]) -> asyncio.Future[None]:
+    loop = asyncio.get_running_loop()
+    wake: asyncio.Future[None] = loop.create_future()
+
+    def there() -> None:
+        if not wake.done():
+            wake.set_result(None)
+
+    def done(_work: Any) -> None:
+        try:
+            loop.call_soon_threadsafe(there)
+        except RuntimeError:  # that loop is closed: nobody waits
+            return
+
+    work.add_done_callback(done)
+    return wake
+
+
+class BackgroundRun:
+    """The handle of ``%%agent --background``.
+
+    Await it, or call ``wait()``; ``cancel()`` stops the run; ``result`` is None while it runs.
+    """
+
+    def __init__(self, driver: RunDriver, work: Work[RunResult]) -> None:
+        self._driver = driver
+        self._work = work
+        self._ticker: asyncio.Task[None] | None = None
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # a terminal: nothing ticks between prompts, wait() does
+            return
+        self._ticker = loop.create_task(self._tick())
+
+    async def _tick(self) -> None:
+        wake = _wake_when_done(self._work)
+        with self._driver._road.served():
+            while not self._work.done():
+                self._driver.tick()
+                await asyncio.wait({wake}, timeout=TICK_S)
+        self._driver._close(self._driver._outcome(self._work))
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is over."""
+        return self._work.done()
+
+    @property
+    def result(self) -> RunResult | None:
+        """The result once the run is over, None before; raises what the run raised."""
+        return self._driver._finish(self._work) if self._work.done() else None
+
+    def cancel(self) -> None:
+        """Stop the run, as the Stop button does."""
+        if not self._work.done():
+            self._driver.cancel.cancel()
+
+    def wait(self, timeout: float | None = None) -> RunResult | None:
+        """Block until the run is over.
+
+        Args:
+            timeout: Seconds to wait at most, None for as long as it takes.
+
+        Returns:
+            The result, None when the time is up. An interrupt ends the waiting, not the run.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self._work.done():
+            left = TICK_S if end is None else min(TICK_S, end - time.monotonic())
+            if left <= 0:
+                return None
+            self._driver.tick()
+            time.sleep(left)
+        return self.result
+
+    def __await__(self) -> Generator[Any, None, RunResult]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> RunResult:
+        wake = _wake_when_done(self._work)
+        while not self._work.done():
+            await asyncio.wait({wake}, timeout=TICK_S)
+        return self._driver._finish(self._work)
+
+    def __repr__(self) -> str:
+        how = "running"
+        if self._work.done():
+            outcome = self._driver._outcome(self._work)
+            how = outcome.status.value if isinstance(outcome, RunResult) else type(outcome).__name__
+        return f"<agent run in the background: {how}; .wait() .cancel() .result>"

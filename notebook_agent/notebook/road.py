@@ -1,0 +1,217 @@
+"""KernelRoad: work that the engine hands to the kernel's thread, done between two ticks.
+
+``@tool(main=True)`` runs there, and a person is asked there whether a tool may run: by a button
+of the panel where clicks arrive, else by the kernel's stdin in short waits, else the answer is no.
+
+Source: notebook side, "Whose thread runs notebook code" (D20).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import queue
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+__all__ = ["Asker", "KernelRoad", "no_asker"]
+
+
+class Asker(Protocol):
+    """Asks a person one question without blocking."""
+
+    def open(self, prompt: str) -> bool:
+        """Show the question; False when nobody can be asked."""
+        ...
+
+    def poll(self) -> str | None:
+        """The answer, None while there is none."""
+        ...
+
+    def close(self) -> None:
+        """The question is void."""
+        ...
+
+
+class _NoAsker:
+    def open(self, prompt: str) -> bool:  # noqa: ARG002  # the protocol's signature
+        return False
+
+    def poll(self) -> str | None:
+        return None
+
+    def close(self) -> None: ...
+
+
+def no_asker() -> Asker:
+    """Nobody can be asked: headless."""
+    return _NoAsker()
+
+
+@dataclass(slots=True)
+class _Job:
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+    call: Callable[[], Any] | None = None
+    question: str = ""
+
+
+@dataclass(slots=True)
+class KernelRoad:
+    """One per session; the engine's side is async, the kernel's side is called on each tick."""
+
+    asker: Callable[[], Asker] = no_asker
+    _jobs: queue.SimpleQueue[_Job] = field(default_factory=queue.SimpleQueue)
+    _asking: tuple[_Job, Asker] | None = None
+    _served_by: int = 0
+
+    # ---- the engine's side ----------------------------------------------------------------
+
+    async def run_on_main(self, call: Callable[[], Any]) -> Any:
+        """Run ``call`` in the kernel's thread, between ticks; returns what it returns."""
+        return await self._put(call=call)
+
+    async def ask(self, question: str) -> bool | None:
+        """Ask a person; None when nobody can be asked or nobody answers."""
+        answer = await self._put(question=question)
+        return answer if isinstance(answer, bool) else None
+
+    async def _put(self, *, call: Callable[[], Any] | None = None, question: str = "") -> Any:
+        loop = asyncio.get_running_loop()
+        if not self._served_by:
+            # No cell drives this run (a background run in a terminal, a script).
+            if call is None:
+                return None
+            msg = "this tool must run in the notebook's own thread, and no cell is driving the run"
+            raise RuntimeError(msg)
+        future: asyncio.Future[Any] = loop.create_future()
+        self._jobs.put(_Job(loop, future, call, question))
+        return await future
+
+    # ---- the kernel's side ----------------------------------------------------------------
+
+    @contextmanager
+    def served(self) -> Iterator[None]:
+        """While a driver ticks."""
+        self._served_by += 1
+        try:
+            yield
+        finally:
+            self._served_by -= 1
+            if not self._served_by:
+                self._abandon()
+
+    def serve(self) -> list[Awaitable[None]]:
+        """Do what is waiting; called on each tick in the kernel's thread.
+
+        Returns:
+            Coroutines of main tools that are async; an awaiting driver awaits them.
+        """
+        self._poll_question()
+        later: list[Awaitable[None]] = []
+        while True:
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                return later
+            if job.future.cancelled():
+                continue
+            if job.call is None:
+                self._open_question(job)
+            else:
+                awaitable = _run(job)
+                if awaitable is not None:
+                    later.append(awaitable)
+
+    def _open_question(self, job: _Job) -> None:
+        asker = self.asker()
+        if self._asking is not None or not asker.open(job.question):
+            _settle(job, value=None)
+        else:
+            self._asking = (job, asker)
+
+    def _poll_question(self) -> None:
+        if self._asking is None:
+            return
+        job, asker = self._asking
+        if job.future.cancelled():
+            asker.close()
+            self._asking = None
+            return
+        answer = asker.poll()
+        if answer is not None:
+            self._asking = None
+            _settle(job, value=answer.strip().lower() in ("y", "yes"))
+
+    def _abandon(self) -> None:
+        if self._asking is not None:
+            job, asker = self._asking
+            asker.close()
+            _settle(job, value=None)
+            self._asking = None
+        while True:
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                return
+            _settle(job, value=None)
+
+
+def _run(job: _Job) -> Awaitable[None] | None:
+    assert job.call is not None
+    try:
+        with _interruptible():
+            value = job.call()
+    except KeyboardInterrupt:
+        _settle(job, error=RuntimeError("interrupted"))
+        raise
+    except Exception as error:  # noqa: BLE001  # a tool may raise anything; the engine hears it
+        _settle(job, error=error)
+        return None
+    if inspect.isawaitable(value):
+        return _finish(job, value)
+    _settle(job, value=value)
+    return None
+
+
+async def _finish(job: _Job, value: Awaitable[Any]) -> None:
+    try:
+        _settle(job, value=await value)
+    except asyncio.CancelledError:
+        _settle(job, error=RuntimeError("interrupted"))
+        raise
+    except Exception as error:  # noqa: BLE001  # as in _run
+        _settle(job, error=error)
+
+
+def _settle(job: _Job, *, value: Any = None, error: BaseException | None = None) -> None:
+    def there() -> None:
+        if job.future.done():
+            return
+        if error is None:
+            job.future.set_result(value)
+        else:
+            job.future.set_exception(error)
+
+    try:
+        job.loop.call_soon_threadsafe(there)
+    except RuntimeError:  # the engine's loop is closed: nobody waits
+        return
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """In an awaited cell SIGINT only cancels the cell's task; a tool that blocks the thread
+    must see KeyboardInterrupt, or Stop would wait for it (F11)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

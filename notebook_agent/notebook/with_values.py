@@ -1,0 +1,150 @@
+"""``--with a,b`` and ``--cells N``: what the model is shown for this run only.
+
+A frame is shown as schema, counts and head; code as its source; anything else as its text; each
+under a cap. Nothing of it is stored in the conversation.
+
+Source: notebook side, commands (the table of options: ``-w``, ``--cells``); D9.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from notebook_agent.core.messages import Message
+from notebook_agent.core.text import clean_text
+from notebook_agent.errors import InputRejected
+from notebook_agent.notebook.arguments import nearest
+
+__all__ = ["cells_message", "describe", "values_message"]
+
+HEAD_ROWS: Final = 5
+MAX_COLUMNS: Final = 60
+
+Count = Callable[[str], int]
+
+
+def values_message(
+    names: Sequence[str], namespace: Mapping[str, Any], *, cap: int, count: Count
+) -> Message | None:
+    """One message that shows variables.
+
+    Args:
+        names: Variables, in the order given.
+        namespace: Where they are looked up.
+        cap: Tokens per variable.
+        count: Tokens of a text.
+
+    Raises:
+        InputRejected: There is no variable of that name.
+    """
+    if not names:
+        return None
+    parts = []
+    for name in names:
+        if name not in namespace:
+            close = nearest(name, [n for n in namespace if not n.startswith("_")])
+            typed = f"%%agent --with {close}" if close else f"{name} = ...   in a cell of its own"
+            raise InputRejected(
+                f"--with: there is no variable {name!r} in this notebook. Nothing was sent.\n"
+                f"Type:  {typed}"
+            )
+        parts.append(f"{name}: {capped(describe(namespace[name]), cap, count)}")
+    text = "Variables of the notebook, for reference:\n\n" + "\n\n".join(parts)
+    return Message.user(clean_text(text))
+
+
+def cells_message(sources: Sequence[str], *, cap: int, count: Count) -> Message | None:
+    """One message with cell sources, oldest first."""
+    if not sources:
+        return None
+    parts = [f"```\n{capped(one.rstrip(), cap, count)}\n```" for one in sources]
+    text = "The newest cells of the notebook, for reference:\n\n" + "\n\n".join(parts)
+    return Message.user(clean_text(text))
+
+
+def capped(text: str, cap: int, count: Count) -> str:
+    """The text cut in the middle to about ``cap`` tokens, with a note of what was cut."""
+    if len(text.encode(errors="replace")) <= cap or count(text) <= cap:
+        return text
+    low, high = 0, len(text)
+    while high - low > max(64, len(text) // 200):
+        middle = (low + high) // 2
+        # Count no more than the cap could ever hold: a giant value is never counted whole.
+        if middle <= cap * 16 and count(_cut(text, middle)) <= cap:
+            low = middle
+        else:
+            high = middle
+    return _cut(text, low)
+
+
+def _cut(text: str, keep: int) -> str:
+    head = keep * 2 // 3
+    tail = keep - head
+    left = text[:head]
+    right = text[len(text) - tail :] if tail else ""
+    return f"{left}\n[... {len(text) - keep:,} characters left out ...]\n{right}"
+
+
+def describe(value: Any) -> str:
+    """A value as the model sees it."""
+    kind = type(value)
+    if kind.__module__.split(".")[0] == "pandas" and hasattr(value, "dtypes"):
+        return _frame(value) if hasattr(value, "columns") else _series(value)
+    if isinstance(value, str):
+        return f"str of {len(value):,} characters\n{value}"
+    if inspect.isroutine(value) or inspect.isclass(value):
+        return _source(value)
+    shape = getattr(value, "shape", None)
+    head = kind.__name__
+    if isinstance(shape, tuple):
+        head += f" of shape {shape}"
+        if getattr(value, "dtype", None) is not None:
+            head += f", dtype {value.dtype}"
+    elif isinstance(value, (list, tuple, dict, set, frozenset)):
+        head += f" of {len(value):,}"
+    return f"{head}\n{value!r}"
+
+
+def _frame(frame: Any) -> str:
+    rows, columns = frame.shape
+    lines = [
+        f"DataFrame, {rows:,} rows x {columns:,} columns",
+        "column | dtype | not null | distinct",
+    ]
+    for i, column in enumerate(frame.columns[:MAX_COLUMNS]):
+        series = frame.iloc[:, i]
+        lines.append(f"{column} | {series.dtype} | {int(series.count()):,} | {_distinct(series)}")
+    if columns > MAX_COLUMNS:
+        lines.append(f"... {columns - MAX_COLUMNS:,} more columns")
+    shown = frame.iloc[:, :MAX_COLUMNS].head(HEAD_ROWS)
+    lines += [f"first {min(rows, HEAD_ROWS)} rows:", shown.to_csv(index=False).rstrip()]
+    return "\n".join(lines)
+
+
+def _series(series: Any) -> str:
+    lines = [f"Series {series.name!r}, {len(series):,} values, dtype {series.dtype}"]
+    lines.append(f"not null {int(series.count()):,}, distinct {_distinct(series)}")
+    lines.append("first: " + ", ".join(str(v) for v in series.head(HEAD_ROWS)))
+    return "\n".join(lines)
+
+
+def _distinct(series: Any) -> str:
+    try:
+        return f"{int(series.nunique()):,}"
+    except TypeError:  # lists and dicts in cells
+        return "?"
+
+
+def _source(value: Any) -> str:
+    try:
+        return textwrap.dedent(inspect.getsource(value)).rstrip()
+    except (OSError, TypeError):
+        try:
+            signature = str(inspect.signature(value))
+        except (TypeError, ValueError):
+            signature = "(...)"
+        name = getattr(value, "__name__", "?")
+        return f"{name}{signature}\n{inspect.getdoc(value) or ''}".rstrip()
