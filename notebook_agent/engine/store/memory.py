@@ -41,6 +41,7 @@ class _RunBox:
     session_id: str
     run: Run  # without its turns
     turns: list[Turn] = field(default_factory=list)
+    served: set[int] = field(default_factory=set)
     unserved: list[UnservedTurn] = field(default_factory=list)
     records: list[dict[str, Any]] = field(default_factory=list)  # JSON: nothing else is kept alive
     state: RunState = RunState()  # noqa: RUF009  # frozen: one for all is right
@@ -178,7 +179,7 @@ class MemoryStore:
             turn = None if commit.turn is None else codec.clean_turn(commit.turn)
             unserved = None if commit.unserved is None else codec.clean_unserved(commit.unserved)
             run = None if commit.run is None else codec.clean_run(commit.run)
-            if turn is not None and any(t.turn == turn.turn for t in box.turns):
+            if turn is not None and turn.turn in box.served:
                 raise codec.taken("turn", f"{commit.run_id}/{turn.turn}")
             state = codec.advance(box.state, record)
             usage = codec.reported_usage((record,))
@@ -192,6 +193,7 @@ class MemoryStore:
                 box.snapshot = None
             if turn is not None:
                 box.turns.append(turn)
+                box.served.add(turn.turn)
             if unserved is not None:
                 box.unserved.append(unserved)
             if run is not None:
@@ -220,6 +222,7 @@ class MemoryStore:
                 raise codec.taken("run", run.id)
             box = _RunBox(session.row.id, codec.clean_run(run))
             box.turns = [codec.clean_turn(t) for t in run.turns]
+            box.served = {t.turn for t in run.turns}
             box.unserved = [codec.clean_unserved(u) for u in run.unserved]
             for expected, record in enumerate(records):
                 if record.sequence != expected:
