@@ -22,6 +22,10 @@ class TokenCounter(Protocol):
         name: What it is, "o200k_base" or "estimate"; also the key of the counts kept beside
             each message.
         exact: False = an estimate that over-reserves; labelled ``est.`` wherever it shows.
+
+    Optional: ``async prepare() -> None``, awaited by the runtime before the first count of a
+    session, so that a vocabulary loads off the event loop; ``reason: str | None``, why the
+    counts are estimates, shown once per session.
     """
 
     name: str
