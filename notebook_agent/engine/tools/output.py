@@ -1,0 +1,228 @@
+"""What a tool returned, as the text and images that go back to the model.
+
+Source: Turn FSM, "ExecutingTools" (B54); T05, A02, D9.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import io
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic_core import to_jsonable_python
+
+from notebook_agent.core.messages import ImagePart, TextPart
+from notebook_agent.core.text import clean_text
+
+__all__ = ["MAX_BYTES", "MAX_LINES", "image_part", "to_output", "truncate_output"]
+
+MAX_LINES: Final = 2_000
+MAX_BYTES: Final = 50 * 1024
+_MAX_ROWS: Final = 60  # rows of a frame in the text; the shape tells the rest
+
+_SIGNATURES: Final[tuple[tuple[bytes, str], ...]] = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+)
+
+
+def to_output(value: Any) -> tuple[str, tuple[ImagePart, ...]]:
+    """Text and images of a tool's return value.
+
+    Args:
+        value: Anything. Strings stay; JSON-able values, dataclasses and pydantic models become
+            JSON; a DataFrame its shape and text; images (PNG, JPEG, GIF, WebP bytes, Pillow,
+            matplotlib, ImagePart) image parts; a list may mix text and images.
+
+    Returns:
+        Clean text (no lone surrogate, no NUL), never cut; images in order.
+    """
+    images: list[ImagePart] = []
+    text = _text_of(value, images)
+    return clean_text(text), tuple(images)
+
+
+def _text_of(value: Any, images: list[ImagePart]) -> str:
+    if value is None:
+        # A tool that only acts: an empty result reads like a failure to several models.
+        return "(no result)"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, TextPart):
+        return value.text
+    image = _image_of(value)
+    if image is not None:
+        images.append(image)
+        size = "" if image.width is None else f" {image.width}x{image.height}"
+        return f"[image{size}]"
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return _bytes_text(bytes(value))
+    if isinstance(value, (list, tuple)) and any(_holds_image(one) for one in value):
+        return "\n".join(_text_of(one, images) for one in value)
+    frame = _frame_text(value)
+    return _json_text(value) if frame is None else frame
+
+
+def _holds_image(value: Any) -> bool:
+    return isinstance(value, (ImagePart, TextPart)) or _image_of(value) is not None
+
+
+def _bytes_text(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return f"[{len(raw):,} bytes that are no text]"
+
+
+def _json_text(value: Any) -> str:
+    if isinstance(value, (Mapping, list, tuple, set, frozenset, int, float)):
+        pass
+    elif not (dataclasses.is_dataclass(value) or hasattr(value, "model_dump")):
+        item = getattr(value, "item", None)  # a numpy scalar
+        if callable(item) and getattr(value, "shape", None) == ():
+            return _json_text(item())
+        tolist = getattr(value, "tolist", None)  # a numpy array
+        if callable(tolist) and hasattr(value, "dtype"):
+            return str(value)
+        return str(value)
+    try:
+        plain = to_jsonable_python(value, fallback=_fallback, inf_nan_mode="constants")
+        return json.dumps(plain, ensure_ascii=False)
+    except Exception:  # noqa: BLE001  # a foreign object may raise anything when it is read
+        return _last_resort(value)
+
+
+def _fallback(value: Any) -> Any:
+    for word in ("tolist", "to_dict", "item"):
+        method = getattr(value, word, None)
+        if callable(method):
+            return method()
+    return str(value)
+
+
+def _last_resort(value: Any) -> str:
+    """Text with a lone surrogate, a cycle, or keys that JSON has no form for."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        try:
+            return str(value)
+        except Exception as error:  # noqa: BLE001  # a foreign __str__
+            return f"[{type(value).__name__} that cannot be shown: {type(error).__name__}]"
+
+
+def _frame_text(value: Any) -> str | None:
+    """A pandas object by its text; pandas itself is never imported here."""
+    if type(value).__module__.split(".")[0] != "pandas" or not hasattr(value, "to_string"):
+        return None
+    rows = len(value)
+    if hasattr(value, "columns"):
+        head = f"{rows:,} rows x {len(value.columns)} columns"
+        body = value.to_string(max_rows=_MAX_ROWS)
+    elif hasattr(value, "dtype"):
+        head = f"{rows:,} values, {value.dtype}"
+        body = value.to_string(max_rows=_MAX_ROWS)
+    else:
+        return str(value)
+    return f"{head}\n{body}"
+
+
+def _image_of(value: Any) -> ImagePart | None:
+    if isinstance(value, ImagePart):
+        return value
+    if isinstance(value, (bytes, bytearray)):
+        return image_part(bytes(value))
+    if isinstance(value, (str, int, float, Mapping, list, tuple, type)):
+        return None
+    kind = type(value)
+    root = kind.__module__.split(".")[0]
+    try:
+        if root == "matplotlib" and hasattr(value, "savefig"):
+            sink = io.BytesIO()
+            value.savefig(sink, format="png")
+            return image_part(sink.getvalue())
+        if root == "PIL" and hasattr(value, "save"):
+            sink = io.BytesIO()
+            value.save(sink, format="PNG")
+            return image_part(sink.getvalue())
+        if root == "IPython" and kind.__name__ == "Image" and value.data:
+            return image_part(value.data)
+    except Exception:  # noqa: BLE001  # a figure that cannot be drawn is shown as text instead
+        return None
+    return None
+
+
+def image_part(raw: bytes) -> ImagePart | None:
+    """An image part of encoded bytes, None when they are no image the models take.
+
+    Returns:
+        A ``data:`` URI with the size in pixels where the header tells it.
+    """
+    kind = next((mime for start, mime in _SIGNATURES if raw.startswith(start)), None)
+    if kind is None and raw[:4] == b"RIFF" and raw[8:12] == b"WEBP":
+        kind = "image/webp"
+    if kind is None:
+        return None
+    width, height = _pixels(raw, kind)
+    source = f"data:{kind};base64,{base64.b64encode(raw).decode('ascii')}"
+    return ImagePart(source, width, height)
+
+
+def _pixels(raw: bytes, kind: str) -> tuple[int | None, int | None]:
+    if kind == "image/png" and len(raw) >= 24:
+        return int.from_bytes(raw[16:20], "big"), int.from_bytes(raw[20:24], "big")
+    if kind == "image/gif" and len(raw) >= 10:
+        return int.from_bytes(raw[6:8], "little"), int.from_bytes(raw[8:10], "little")
+    if kind == "image/jpeg":
+        return _jpeg_pixels(raw)
+    return None, None
+
+
+def _jpeg_pixels(raw: bytes) -> tuple[int | None, int | None]:
+    at = 2
+    while at + 9 <= len(raw) and raw[at] == 0xFF:
+        mark = raw[at + 1]
+        if 0xC0 <= mark <= 0xCF and mark not in (0xC4, 0xC8, 0xCC):
+            height = int.from_bytes(raw[at + 5 : at + 7], "big")
+            return int.from_bytes(raw[at + 7 : at + 9], "big"), height
+        at += 2 + int.from_bytes(raw[at + 2 : at + 4], "big")
+    return None, None
+
+
+def truncate_output(text: str, *, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> str:
+    """Cut long output in its middle; the marker tells what was there.
+
+    Ruling: B54. Too many lines: first and last half stay. Too many bytes: then three quarters
+    of the room for the head, one for the tail. The marker counts towards both limits.
+
+    Args:
+        text: The output.
+        max_lines: Lines that may stay, marker included; at least 3.
+        max_bytes: UTF-8 bytes that may stay, marker included; at least 200.
+
+    Returns:
+        The text itself when it fits.
+    """
+    size = len(text) if text.isascii() else len(text.encode("utf-8"))
+    lines = text.count("\n") + 1
+    if lines <= max_lines and size <= max_bytes:
+        return text
+    marker = f"\n[... cut: the whole output has {lines:,} lines, {size:,} bytes ...]\n"
+    head, tail = text, ""
+    if lines > max_lines:
+        split = text.split("\n")
+        room = max_lines - 1  # the marker is a line of its own
+        head = "\n".join(split[: room - room // 2])
+        tail = "\n".join(split[-(room // 2) :])
+    budget = max_bytes - len(marker)
+    first, last = head.encode("utf-8"), tail.encode("utf-8")
+    if len(first) + len(last) > budget:
+        whole = first + last
+        most = budget * 3 // 4
+        first, last = whole[:most], whole[-(budget - most) :]
+    return f"{first.decode('utf-8', 'ignore')}{marker}{last.decode('utf-8', 'ignore')}"
