@@ -44,6 +44,10 @@ __all__ = [
 class StoreBusy(StoreError):
     """Another process is writing; nothing was written, try again."""
 
+    def to_json(self) -> dict[str, Any]:
+        """A StoreError in records."""
+        return {**super().to_json(), "error": StoreError.__name__}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRow:

@@ -5,12 +5,12 @@ Source: Turn FSM, "Persisting" (B58). Case A02.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from enum import Enum
 from typing import Any, TypeVar
 
-from notebook_agent.core.agent_events import UsageRecorded
+from notebook_agent.core.agent_events import AgentEvent, UsageRecorded
 from notebook_agent.core.messages import (
     ImagePart,
     Message,
@@ -35,6 +35,7 @@ __all__ = [
     "clean_snapshot",
     "clean_turn",
     "clean_unserved",
+    "in_order",
     "no_run",
     "no_session",
     "out_of_sequence",
@@ -189,6 +190,11 @@ def reported_usage(records: list[RunEventRecord] | tuple[RunEventRecord, ...]) -
                 usage = Usage.from_json(event.usage) or Usage()
                 total = usage if total is None else total.plus(usage)
     return total
+
+
+def in_order(events: Iterable[AgentEvent]) -> list[AgentEvent]:
+    """Events as they happened: by time, then order; the terminal one last."""
+    return sorted(events, key=lambda e: (e.terminal, e.timestamp, e.order))
 
 
 def no_session(session_id: str) -> StoreError:

@@ -303,7 +303,9 @@ class MemoryStore:
         with self._lock:
             box = self._run(run_id)
             of_records = [e for r in box.records for e in r["events"]]
-            return in_order(event_from_json(codec.plain(e)) for e in [*of_records, *box.events])
+            return codec.in_order(
+                event_from_json(codec.plain(e)) for e in [*of_records, *box.events]
+            )
 
     def state(self, run_id: str) -> RunState:
         with self._lock:
@@ -345,11 +347,6 @@ class MemoryStore:
             self._search.append((box.row.id, seq))
             _touch(box, record.created_at)
         return seq
-
-
-def in_order(events: Iterable[AgentEvent]) -> list[AgentEvent]:
-    """Events as they happened: by time, then order; the terminal one last."""
-    return sorted(events, key=lambda e: (e.terminal, e.timestamp, e.order))
 
 
 def _copy_row(box: _SessionBox) -> SessionRow:

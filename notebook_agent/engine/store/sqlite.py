@@ -20,7 +20,6 @@ from notebook_agent.core.text import clean_text
 from notebook_agent.engine.store import codec
 from notebook_agent.engine.store import sqlite_rows as rows
 from notebook_agent.engine.store.base import Commit, MessageRecord, Snapshot, ToolExecution
-from notebook_agent.engine.store.memory import in_order
 from notebook_agent.engine.store.sqlite_sessions import (
     SessionTables,
     add_usage,
@@ -268,7 +267,7 @@ class SqliteStore(SessionTables):
             ).fetchall()
         found = [e for row in of_records for e in rows.loads(row[0])["events"]]
         found += [rows.loads(row[0]) for row in others]
-        return in_order(map(event_from_json, found))
+        return codec.in_order(map(event_from_json, found))
 
     def state(self, run_id: str) -> RunState:
         with self.reading() as db:

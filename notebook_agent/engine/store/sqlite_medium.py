@@ -13,14 +13,14 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from notebook_agent import __version__
 from notebook_agent.engine.store import schema
 from notebook_agent.engine.store.base import StoreBusy
 from notebook_agent.errors import StoreError
 
-__all__ = ["BUSY_S", "Medium", "file_system_of", "is_network_path"]
+__all__ = ["BUSY_S", "Medium", "ReadOnly", "file_system_of", "is_network_path"]
 
 # Seconds a statement waits for another writer before StoreBusy. A transition's transaction
 # takes well under a millisecond, so two kernels on one file nearly always fit in it; the event
@@ -65,6 +65,14 @@ def is_network_path(path: Path) -> bool:
         return False
     kind = file_system_of(path, mounts)
     return kind in NETWORK or kind.startswith("fuse.")
+
+
+class ReadOnly(StoreError):
+    """The place cannot be written: a read-only folder or home, no permission, no such drive."""
+
+    def to_json(self) -> dict[str, Any]:
+        """A StoreError in records."""
+        return {**super().to_json(), "error": StoreError.__name__}
 
 
 class Medium:
@@ -211,7 +219,7 @@ class Medium:
         )
 
     def _read_only(self, detail: str) -> StoreError:
-        return StoreError(
+        return ReadOnly(
             f"{self.path} cannot be written ({detail}); nothing was saved.\n"
             "Make the file and its folder writable, or keep sessions elsewhere:  "
             '%config AgentMagics.store = "PATH"  or  "memory"'
