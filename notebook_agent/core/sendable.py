@@ -1,0 +1,45 @@
+"""What of a message a request may carry.
+
+Source: LLM turn, "Building the request" (L1, L16, K06).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from notebook_agent.core.messages import Message, MessagePart, Role, TextPart, ToolCallPart
+
+__all__ = ["sendable", "with_call_ids"]
+
+
+def sendable(message: Message) -> Message | None:
+    """The message as a request may carry it, None when nothing is left (K06).
+
+    Providers refuse an assistant message without text and a text of white space only; a reply
+    of thinking only has no part at all. Such replies stay in the trail and leave the requests.
+    A refusal stays: it is what the assistant said.
+    """
+    if message.role is not Role.ASSISTANT:
+        return message if message.parts else None
+    kept = [p for p in message.parts if not (isinstance(p, TextPart) and not p.text.strip())]
+    if len(kept) == len(message.parts):
+        return message if kept else None
+    return replace(message, parts=tuple(kept)) if kept else None
+
+
+def with_call_ids(message: Message) -> Message:
+    """The message with call ids that are not empty and differ from each other.
+
+    Some servers send one id for every call of a reply, or none: their results would mix.
+    """
+    seen: set[str] = set()
+    parts: list[MessagePart] = []
+    for part in message.parts:
+        if isinstance(part, ToolCallPart):
+            name, n = part.id or "call", 2
+            while name in seen:
+                name, n = f"{part.id or 'call'}_{n}", n + 1
+            seen.add(name)
+            part = part if name == part.id else replace(part, id=name)
+        parts.append(part)
+    return message if tuple(parts) == message.parts else replace(message, parts=tuple(parts))
