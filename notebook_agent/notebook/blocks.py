@@ -24,7 +24,7 @@ _ALONE: Final = re.compile(
 )
 # A block that never ends (no blank line for ever) is cut here, at a line end; one line that never
 # ends is cut at twice this. Bounds what the renderer ever sees at once.
-LONG: Final = 16_384
+LONG: Final = 8_192
 
 
 def split_blocks(text: str, scan: Scan, turn: int = 0) -> tuple[list[TextBlock], str, Scan]:

@@ -205,10 +205,10 @@ def breaker_view(data: Mapping[str, Any], now: float) -> BreakerView:
     """The breaker as people see it, from ``Breaker.to_json``.
 
     Args:
-        data: Names as L77 has them; configuration beside the state or under ``config``.
+        data: Names as L77 has them; configuration under ``config``.
         now: The clock the breaker's times are on, seconds.
     """
-    config = {**data, **(data.get("config") or {})}
+    config = data.get("config") or {}
     state = str(data.get("state", "primary")).lower()
     primary = str(data.get("original_model") or "")
     chain = tuple(
@@ -224,10 +224,10 @@ def breaker_view(data: Mapping[str, Any], now: float) -> BreakerView:
     if active is None:
         active = next((c.name for c in chain if c.available and c.strikes < c.of), "")
     cooldown = float(config.get("recovery_timeout", 60.0))
-    since = data.get("fallback_switched_at")
+    left = data.get("cooldown_left_s")
     until = None
-    if state == "fallback":
-        until = (now if since is None else min(float(since), now)) + cooldown
+    if state == "fallback":  # an event says that the state changed now: the whole cooldown is ahead
+        until = now + (cooldown if left is None else float(left))
     return BreakerView(
         state=state,
         primary=primary,

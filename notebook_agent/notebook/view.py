@@ -1,0 +1,82 @@
+"""LiveView: one run's observer, reducer and sink, driven by ticks.
+
+Source: notebook side, "Running a cell" (D2), "The panel" (D19).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from notebook_agent.core.result import RunResult
+from notebook_agent.core.session import RunStatus
+from notebook_agent.errors import (
+    AgentError,
+    Cancelled,
+    InputRejected,
+    LimitReached,
+    TokenBudgetExhausted,
+)
+from notebook_agent.notebook.live import LiveObserver
+from notebook_agent.notebook.panel_state import PanelState
+from notebook_agent.notebook.reducer import reduce_all
+from notebook_agent.notebook.sinks import Sink
+
+__all__ = ["LiveView", "ending_of"]
+
+
+class LiveView:
+    """What a driver opens, ticks and closes.
+
+    Args:
+        observer: Registered with the runtime for this run.
+        sink: Shows the states.
+    """
+
+    def __init__(self, observer: LiveObserver, sink: Sink) -> None:
+        self.observer = observer
+        self.sink = sink
+        self.state = PanelState()
+
+    def open(self) -> None:
+        """First paint, before the first event."""
+        self._drain()
+        self.sink.open(self.state)
+
+    def tick(self) -> None:
+        """Show what happened since the last tick."""
+        self._drain()
+        self.sink.update(self.state)
+
+    def close(self, outcome: RunResult | AgentError) -> None:
+        """Drain the rest and show the end."""
+        status, error = ending_of(outcome)
+        notices = outcome.notices if isinstance(outcome, RunResult) else ()
+        self.observer.end(status, error, notices)
+        self._drain()
+        self.sink.close(self.state, outcome)
+
+    def _drain(self) -> None:
+        self.state = reduce_all(self.observer.drain(), self.state)
+
+
+def ending_of(outcome: RunResult | AgentError) -> tuple[RunStatus, Mapping[str, Any] | None]:
+    """Status and error of a run, from what came back or was raised."""
+    if isinstance(outcome, RunResult):
+        return outcome.status, outcome.run.error
+    result = getattr(outcome, "result", None)
+    status = result.status if isinstance(result, RunResult) else None
+    if status is None or not status.terminal:
+        status = next(
+            (word for kind, word in _STATUS.items() if isinstance(outcome, kind)),
+            RunStatus.FAILED,
+        )
+    return status, outcome.to_json()
+
+
+_STATUS: Mapping[type[AgentError], RunStatus] = {
+    Cancelled: RunStatus.CANCELLED,
+    InputRejected: RunStatus.REJECTED,
+    LimitReached: RunStatus.LIMIT_REACHED,
+    TokenBudgetExhausted: RunStatus.TOKEN_BUDGET_EXHAUSTED,
+}
