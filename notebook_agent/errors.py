@@ -113,7 +113,13 @@ class ProviderError(AgentError):
         overflow: The provider said that the request is too long for the model (M1).
         quota: The account has nothing left: permanent, whatever the status (R02).
         error_type: The provider's own type or code word.
+        should_retry: The provider's explicit word on retrying (``x-should-retry``), None if it
+            gave none.
+        hint: What to do or type, shown under the message.
     """
+
+    should_retry: bool | None = None
+    hint: str = ""
 
     def __init__(
         self,
@@ -126,6 +132,8 @@ class ProviderError(AgentError):
         overflow: bool = False,
         quota: bool = False,
         error_type: str | None = None,
+        should_retry: bool | None = None,
+        hint: str = "",
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -135,12 +143,19 @@ class ProviderError(AgentError):
         self.overflow = overflow
         self.quota = quota
         self.error_type = error_type
+        self.should_retry = should_retry
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.hint}" if self.hint else self.message
 
     @property
     def is_retryable(self) -> bool:
         """Whether another attempt may help (L69, B38)."""
         if self.quota or self.overflow:
             return False
+        if self.should_retry is not None:
+            return self.should_retry
         if self.kind is ErrorKind.PROVIDER:
             return self.status is not None and (self.status >= 500 or self.status == 408)
         return self.kind in RETRYABLE_KINDS
@@ -148,7 +163,12 @@ class ProviderError(AgentError):
     @property
     def is_rate_limited(self) -> bool:
         """Whether the rate-limit ladder applies (L58.1)."""
-        return self.kind is ErrorKind.RATE_LIMITED and not self.quota
+        return (
+            self.kind is ErrorKind.RATE_LIMITED
+            and not self.quota
+            and not self.overflow
+            and self.should_retry is not False
+        )
 
 
 class RateLimitEscalation(AgentError):

@@ -1,0 +1,329 @@
+"""The HTTP model client: one request, one reply, whatever the wire format.
+
+A format is a subclass that encodes a request and names its decoder. This class owns the order
+of things: tests are not allowed to ask, the request is encoded, sent, decoded, and the response
+is closed before the generator ends (L129, K05).
+
+Source: LLM turn, "Two paths, one entry point" (L8, L9, L57), "StreamHandler" (L70).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any, ClassVar, Final
+
+from notebook_agent.core import events as e
+from notebook_agent.core.accumulator import StreamAccumulator
+from notebook_agent.core.request import RequestOptions, StreamRequest
+from notebook_agent.core.response import ChatResponse
+from notebook_agent.errors import ErrorKind, ProviderError
+from notebook_agent.providers.base import Capabilities, check_allowed
+from notebook_agent.providers.errors import from_error_object, truncated
+from notebook_agent.providers.http import Answer, Endpoint, Wire
+from notebook_agent.providers.secret import Secret
+from notebook_agent.providers.sse import StreamCaps
+from notebook_agent.providers.transport import HttpSettings, Transport
+from notebook_agent.providers.wire import Decoder, load_lenient
+
+__all__ = ["HttpModelClient", "unsupported"]
+
+# After the reply's end marker the rest of the body is a few bytes that are usually here already.
+# Reading them lets the connection be used again; a server that keeps it open is not waited for.
+_DRAIN_S: Final = 0.05
+
+
+def unsupported(feature: str, who: str, what: str) -> ProviderError:
+    """The error for an option that a client cannot honour: rejected, never dropped (L7)."""
+    return ProviderError(
+        ErrorKind.UNSUPPORTED, f"{who} cannot {what}; nothing was sent.", feature=feature
+    )
+
+
+class HttpModelClient:
+    """A model behind HTTP. Subclasses give one wire format each.
+
+    Args:
+        model: The bare model name.
+        base_url: Where the service is; a key in its query or user part is kept out of sight.
+        key: The key, or a function that finds it at use; None sends none.
+        provider: The part before the colon in the full name.
+        headers: More header fields; values may be Secret.
+        capabilities: What the model can do, as far as it is known.
+        settings: Timeouts and caps.
+        http_client: Factory of an httpx-like client, called on the loop that uses it.
+        transport: Factory of a whole transport instead.
+        wall: Seconds since the epoch.
+    """
+
+    api: ClassVar[str] = ""
+    requires_network = True
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str,
+        key: Secret | Callable[[], Secret | None] | str | None = None,
+        provider: str = "",
+        headers: Mapping[str, str | Secret] | None = None,
+        capabilities: Capabilities | None = None,
+        settings: HttpSettings | None = None,
+        http_client: Callable[[], Any] | None = None,
+        transport: Callable[[], Transport] | None = None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.provider = provider or self.api
+        self._model = model
+        self._key = Secret(key) if isinstance(key, str) else key
+        self._headers = dict(headers or {})
+        self._capabilities = capabilities or Capabilities()
+        self._wire = Wire(
+            Endpoint.parse(base_url),
+            settings,
+            secrets=self._secrets,
+            client=http_client,
+            transport=transport,
+            wall=wall,
+        )
+        caps = self._wire.settings
+        self._caps = StreamCaps(caps.line_cap, caps.stream_cap)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.provider}:{self._model} at {self.base_url()}>"
+
+    def model(self) -> str:
+        """The bare model name."""
+        return self._model
+
+    def base_url(self) -> str:
+        """The endpoint without anything secret; key of the rate limiter."""
+        return self._wire.endpoint.url
+
+    def capabilities(self) -> Capabilities:
+        """What the model can do, as far as it is known."""
+        return self._capabilities
+
+    async def aclose(self) -> None:
+        """Close this loop's connections."""
+        await self._wire.aclose()
+
+    async def stream_messages_with_options(
+        self, request: StreamRequest, options: RequestOptions
+    ) -> AsyncGenerator[e.StreamEvent, None]:
+        """The reply as events.
+
+        Raises:
+            ProviderError: The request was refused, or the stream broke, failed or was cut.
+        """
+        answer = await self._ask(request, options, stream=True)
+        try:
+            decoder = self._decoder_for(answer)
+            if decoder is None:  # a server that ignores "stream": the reply is whole
+                for event in self.decode_reply(await answer.read()):
+                    yield event
+                return
+            failure: ProviderError | None = None
+            chunks = answer.chunks()
+            feed = decoder.feed
+            while True:
+                try:
+                    chunk = await anext(chunks)
+                except StopAsyncIteration:
+                    break
+                except Exception as caught:  # noqa: BLE001  # any library's error, turned into ours
+                    failure = self._wire.failure(caught, reading=True)
+                    break
+                events = feed(chunk)
+                if decoder.ended or decoder.failure is not None:
+                    if decoder.ended:
+                        await _drain(chunks)
+                    for event in events:
+                        yield event
+                    break
+                for event in events:
+                    yield event
+            if failure is None:
+                for event in decoder.finish():
+                    yield event
+            # The end was seen: an error of the transport after it changes nothing (L57).
+            failure = None if decoder.ended else decoder.failure or failure
+            if failure is not None:
+                raise self._explained(failure)
+        finally:
+            await answer.aclose()
+
+    async def create_message_with_options(
+        self, request: StreamRequest, options: RequestOptions
+    ) -> ChatResponse:
+        """The whole reply of one unstreamed request.
+
+        Raises:
+            ProviderError: The request failed, or the reply is no reply.
+        """
+        answer = await self._ask(request, options, stream=False)
+        try:
+            body = await answer.read()
+        finally:
+            await answer.aclose()
+        accumulator = StreamAccumulator()
+        for event in self.decode_reply(body):
+            accumulator.apply(event)
+        return ChatResponse(
+            accumulator.build(),
+            accumulator.stop_reason,
+            accumulator.usage,
+            "",
+            accumulator.ending,
+            accumulator.ending_raw,
+        )
+
+    # What a format fills in.
+
+    def encode(
+        self, request: StreamRequest, options: RequestOptions, *, stream: bool
+    ) -> tuple[str, bytes]:
+        """The request as (path, body).
+
+        Raises:
+            ProviderError: An option that this client cannot honour (L7).
+        """
+        raise NotImplementedError
+
+    def key_headers(self, key: Secret) -> dict[str, str | Secret]:
+        """How the key travels."""
+        return {"authorization": Secret(f"Bearer {key.reveal()}")}
+
+    def make_decoder(self, content_type: str, caps: StreamCaps) -> Decoder | None:
+        """The decoder of a streamed answer; None for a media type that is a whole reply."""
+        raise NotImplementedError
+
+    def reply_events(self, document: Any, out: list[e.StreamEvent]) -> bool:
+        """Events of an unstreamed reply.
+
+        Returns:
+            Whether the document is a reply at all.
+        """
+        raise NotImplementedError
+
+    # What they share.
+
+    def decode_reply(self, body: bytes) -> list[e.StreamEvent]:
+        """Events of an unstreamed reply.
+
+        Raises:
+            ProviderError: An error object in a 2xx answer, or no reply (kind DECODE).
+        """
+        out: list[e.StreamEvent] = []
+        try:
+            document = load_lenient(body)
+        except ValueError:
+            document = None
+        if document is not None and self.reply_events(document, out):
+            return out
+        error = from_error_object(document)
+        raise self._explained(error or self._no_reply(body))
+
+    async def get_json(self, path: str) -> Any:
+        """A document of the endpoint (models, properties).
+
+        Raises:
+            ProviderError: It was refused or is no JSON.
+        """
+        check_allowed(f"{self.provider}:{self._model}")
+        try:
+            answer = await self._wire.open(path, self._all_headers(), method="GET")
+        except ProviderError as problem:
+            error = self._explained(problem)
+        else:
+            try:
+                body = await answer.read()
+            finally:
+                await answer.aclose()
+            try:
+                return load_lenient(body)
+            except ValueError:
+                error = self._no_reply(body)
+        raise error
+
+    async def _ask(
+        self, request: StreamRequest, options: RequestOptions, *, stream: bool
+    ) -> Answer:
+        check_allowed(f"{self.provider}:{self._model}")
+        path, body = self.encode(request, options, stream=stream)
+        try:
+            return await self._wire.open(path, self._all_headers(), body)
+        except ProviderError as problem:
+            error = self._explained(problem, options.model)
+        raise error
+
+    def _all_headers(self) -> dict[str, str | Secret]:
+        headers: dict[str, str | Secret] = {"content-type": "application/json"}
+        if not self._wire.settings.keep_alive:
+            headers["connection"] = "close"
+        key = self._key() if callable(self._key) else self._key
+        if key:
+            headers.update(self.key_headers(key))
+        headers.update(self._headers)
+        return headers
+
+    def _secrets(self) -> tuple[Secret, ...]:
+        given = [v for v in self._headers.values() if isinstance(v, Secret)]
+        with contextlib.suppress(Exception):  # a key that cannot be found hides nothing
+            key = self._key() if callable(self._key) else self._key
+            if key:
+                given.append(key)
+        return tuple(given)
+
+    def _decoder_for(self, answer: Answer) -> Decoder | None:
+        kind = answer.content_type
+        if kind in ("text/html", "application/xhtml+xml"):
+            raise ProviderError(
+                ErrorKind.DECODE,
+                f"{self._wire.endpoint.host} answered with an HTML page, not with a reply.",
+                hint=f"Check the base URL: {self.base_url()}",
+            )
+        return self.make_decoder(kind, self._caps)
+
+    def _no_reply(self, body: bytes) -> ProviderError:
+        text = " ".join(body[:400].decode("utf-8", "replace").split())
+        shown = self._wire.clean(text)[:200] or "nothing"
+        return ProviderError(
+            ErrorKind.DECODE,
+            f"{self._wire.endpoint.host} answered with something that is no reply: {shown}",
+            hint=f"Check the base URL: {self.base_url()}",
+        )
+
+    def _explained(self, error: ProviderError, model: str | None = None) -> ProviderError:
+        """The error with the line to type (N11), and without keys."""
+        error.message = self._wire.clean(error.message)
+        error.args = (error.message,)
+        if not error.hint:
+            name = f"{self.provider}:{model or self._model}"
+            if error.kind is ErrorKind.AUTHENTICATION:
+                error.hint = f"Set the key for {self.provider} with:  %agent key {self.provider}"
+            elif error.status == 404 or error.error_type == "model_not_found":
+                error.hint = f"{name} is not known there. List what is:  %agent models"
+            elif error.quota:
+                error.hint = (
+                    f"The account at {self.provider} has no quota left. Another model:  "
+                    "%%agent -m provider:name"
+                )
+        return error
+
+
+async def _drain(chunks: Any) -> None:
+    """Read the few bytes behind the end marker."""
+    try:
+        async with asyncio.timeout(_DRAIN_S):
+            async for _ in chunks:
+                pass
+    except Exception:  # noqa: BLE001, S110  # the reply is complete, whatever its connection does
+        pass
+
+
+def cut() -> ProviderError:
+    """A whole reply that says it was cut."""
+    return truncated(0)

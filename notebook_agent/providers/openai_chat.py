@@ -1,0 +1,308 @@
+"""OpenAI-compatible chat completions: the client and its requests.
+
+Source: LLM turn, "Building the request" (L7, L8, L10-L16, L18); cases S03-S12, T02, K06.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from notebook_agent.core import events as e
+from notebook_agent.core.messages import ImagePart, Message, Role, TextPart
+from notebook_agent.core.request import (
+    RequestOptions,
+    StreamRequest,
+    ToolConstraint,
+    ToolSchema,
+)
+from notebook_agent.providers.base import Capabilities
+from notebook_agent.providers.client import HttpModelClient, unsupported
+from notebook_agent.providers.encoding import (
+    Encoded,
+    ToolBytes,
+    arguments_of,
+    encode_json,
+    encode_messages,
+    open_exchange,
+    sent_tools,
+)
+from notebook_agent.providers.openai_chat_stream import ChatDecoder
+from notebook_agent.providers.secret import Secret
+from notebook_agent.providers.sse import StreamCaps
+
+__all__ = ["DIALECTS", "Dialect", "OpenAIChat"]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a service differs from OpenAI in its requests.
+
+    Attributes:
+        stream_usage: ``stream_options: {include_usage: true}`` is understood.
+        grammar: Tool arguments are held to their schema by a grammar, always.
+        strict: ``strict: true`` on a tool is understood.
+        json_schema: ``response_format`` of type ``json_schema`` is understood.
+        reasoning_back: Field in which reasoning goes back during a tool exchange (L2).
+        key_header: Header of the key, where it is not ``Authorization: Bearer``.
+    """
+
+    stream_usage: bool = True
+    grammar: bool = False
+    strict: bool = True
+    json_schema: bool = True
+    reasoning_back: str | None = None
+    key_header: str | None = None
+
+
+DIALECTS: Final[Mapping[str, Dialect]] = {
+    "openai": Dialect(),
+    "azure": Dialect(key_header="api-key"),
+    "deepseek": Dialect(json_schema=False, reasoning_back="reasoning_content"),
+    "groq": Dialect(strict=False),
+    "llamacpp": Dialect(grammar=True, strict=False),
+    "lmstudio": Dialect(strict=False),
+    "local": Dialect(grammar=True, strict=False),
+    "mistral": Dialect(stream_usage=False),
+    "ollama": Dialect(strict=False),
+    "openrouter": Dialect(reasoning_back="reasoning_details"),
+    "vllm": Dialect(strict=False),
+    "xai": Dialect(),
+}
+
+_MEMO: Final = "wire:openai-chat"
+
+
+def _encode_message(message: Message) -> Encoded:
+    if message.role is Role.ASSISTANT:
+        return _assistant(message, None)
+    wire: list[dict[str, Any]] = []
+    images: list[ImagePart] = []
+    for result in message.results:  # results follow their calls at once, whatever else is said
+        wire.append({"role": "tool", "tool_call_id": result.call_id, "content": result.output})
+        images += result.images
+    content: list[dict[str, Any]] = [
+        *({"type": "image_url", "image_url": {"url": i.source}} for i in images),
+        *_contents(message),
+    ]
+    if content:
+        wire.append({"role": "user", "content": _plain(content)})
+    if not wire:
+        return Encoded("", "", b"")
+    return Encoded(wire[0]["role"], wire[-1]["role"], b",".join(encode_json(one) for one in wire))
+
+
+def _contents(message: Message) -> list[dict[str, Any]]:
+    out: list[dict[str, Any]] = []
+    for part in message.parts:
+        if isinstance(part, TextPart):
+            out.append({"type": "text", "text": part.text})
+        elif isinstance(part, ImagePart):
+            out.append({"type": "image_url", "image_url": {"url": part.source}})
+    return out
+
+
+def _plain(content: list[dict[str, Any]]) -> Any:
+    """Text alone as a string, which every service understands."""
+    if all(c["type"] == "text" for c in content):
+        return "".join(c["text"] for c in content)
+    return content
+
+
+def _assistant(message: Message, state: Mapping[str, Any] | None) -> Encoded:
+    # Ruling: L5a keeps refusals out of text_content(); the model is still shown what it said.
+    text = "".join(p.text for p in message.parts if isinstance(p, TextPart))
+    calls = [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {
+                "name": call.name,
+                "arguments": encode_json(arguments_of(call.input)).decode(),
+            },
+        }
+        for call in message.tool_calls
+    ]
+    if not calls and not text.strip():
+        return Encoded("", "", b"")
+    wire: dict[str, Any] = {"role": "assistant", "content": text if text.strip() else None}
+    if calls:
+        wire["tool_calls"] = calls
+    wire |= {field: value for field, value in (state or {}).items() if field != "model"}
+    return Encoded("assistant", "assistant", encode_json(wire))
+
+
+def _mergeable(role: str) -> bool:
+    return role != "tool"
+
+
+class OpenAIChat(HttpModelClient):
+    """A model behind OpenAI-compatible chat completions.
+
+    Args:
+        model: The bare model name.
+        dialect: How the service differs; None goes by ``provider``.
+        given: Everything else as :class:`HttpModelClient`.
+
+    Example:
+        >>> OpenAIChat("gpt-x", base_url="http://127.0.0.1:8080/v1", provider="local")
+        <OpenAIChat local:gpt-x at http://127.0.0.1:8080/v1>
+    """
+
+    api: ClassVar[str] = "openai-chat"
+
+    def __init__(self, model: str, *, dialect: Dialect | None = None, **given: Any) -> None:
+        super().__init__(model, **given)
+        self.dialect = dialect or DIALECTS.get(self.provider, Dialect())
+        self._tools = ToolBytes()
+
+    def key_headers(self, key: Secret) -> dict[str, str | Secret]:
+        """Bearer, or the dialect's own header."""
+        if self.dialect.key_header:
+            return {self.dialect.key_header: key}
+        return super().key_headers(key)
+
+    def encode(
+        self, request: StreamRequest, options: RequestOptions, *, stream: bool
+    ) -> tuple[str, bytes]:
+        """The request body, from bytes kept beside the messages."""
+        model = options.model or self._model
+        body: dict[str, Any] = {"model": model, "messages": self._messages(request, model)}
+        if stream:
+            body["stream"] = True
+            if self.dialect.stream_usage:
+                body["stream_options"] = {"include_usage": True}
+        tools = sent_tools(request, options)
+        strict = self._strict(options)
+        if tools is not None:
+            body["tools"] = self._tools.get(tools, strict, lambda t: _tool(t, strict))
+        if options.response_format is not None:
+            body["response_format"] = self._format(options.response_format)
+        for name, value in options.extra.items():
+            if name == "stream" and bool(value) is not stream:
+                raise unsupported("stream", self.provider, "be told stream twice; use --no-stream")
+            body[name] = value
+        return "/chat/completions", encode_json(body)
+
+    def make_decoder(self, content_type: str, caps: StreamCaps) -> ChatDecoder | None:
+        """A decoder; None when the server answered with one JSON document."""
+        if content_type == "application/json":
+            return None
+        return self._decoder(caps)
+
+    def reply_events(self, document: Any, out: list[e.StreamEvent]) -> bool:
+        """Events of an unstreamed reply."""
+        return self._decoder(self._caps).whole(document, out)
+
+    async def learn(self) -> Capabilities:
+        """The window from ``/models`` or llama.cpp's ``/props``, where the endpoint tells.
+
+        Raises:
+            ProviderError: The endpoint does not answer.
+        """
+        document = await self.get_json("/models")
+        entries = document.get("data") if isinstance(document, dict) else None
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict) and entry.get("id") == self._model:
+                window = _window(entry)
+                if window is not None:
+                    self._capabilities = _learnt(self._capabilities, window)
+        return self._capabilities
+
+    async def list_models(self) -> list[str]:
+        """Names that the endpoint offers.
+
+        Raises:
+            ProviderError: The endpoint does not answer.
+        """
+        document = await self.get_json("/models")
+        entries = document.get("data") if isinstance(document, dict) else document
+        return sorted(
+            str(entry["id"])
+            for entry in (entries if isinstance(entries, list) else ())
+            if isinstance(entry, dict) and "id" in entry
+        )
+
+    def _decoder(self, caps: StreamCaps) -> ChatDecoder:
+        return ChatDecoder(
+            caps,
+            full_name=f"{self.provider}:{self._model}",
+            reasoning_back=self.dialect.reasoning_back,
+        )
+
+    def _messages(self, request: StreamRequest, model: str) -> msgspec.Raw:
+        messages = request.messages
+        back = self.dialect.reasoning_back
+        states = open_exchange(messages, f"{self.provider}:{model}") if back else {}
+        pieces = encode_messages(messages, _MEMO, _encode_message, _mergeable)
+        if states:
+            pieces = self._with_state(messages, states)
+        if request.system:
+            pieces.insert(0, encode_json({"role": "system", "content": request.system}))
+        return msgspec.Raw(b"[" + b",".join(pieces) + b"]")
+
+    def _with_state(
+        self, messages: tuple[Message, ...], states: Mapping[int, Mapping[str, Any]]
+    ) -> list[bytes]:
+        """The open tool exchange once more, with its reasoning; it follows a user message."""
+        start = min(states)
+        pieces = encode_messages(messages[:start], _MEMO, _encode_message, _mergeable)
+        for at in range(start, len(messages)):
+            message = messages[at]
+            if at in states:
+                pieces.append(_assistant(message, states[at]).data)
+            else:
+                pieces += encode_messages((message,), _MEMO, _encode_message, _mergeable)
+        return pieces
+
+    def _strict(self, options: RequestOptions) -> bool:
+        constraint = options.tool_constraint
+        if constraint is ToolConstraint.STRICT and not self.dialect.strict:
+            raise unsupported("tool_constraint", self.provider, "keep tools to a strict schema")
+        if constraint is ToolConstraint.GRAMMAR and not self.dialect.grammar:
+            raise unsupported("tool_constraint", self.provider, "keep tools to a grammar")
+        return constraint is ToolConstraint.STRICT
+
+    def _format(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        kind = wanted.get("type")
+        if kind == "json_object":
+            return {"type": "json_object"}
+        if kind != "json_schema" or not isinstance(wanted.get("schema"), Mapping):
+            raise unsupported("response_format", self.provider, f"force the format {kind!r}")
+        if not self.dialect.json_schema:
+            raise unsupported("json_schema", self.provider, "force a JSON schema")
+        inner = {"name": wanted.get("name") or "reply", "schema": wanted["schema"]}
+        if "strict" in wanted:
+            inner["strict"] = wanted["strict"]
+        return {"type": "json_schema", "json_schema": inner}
+
+
+def _tool(tool: ToolSchema, strict: bool) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": tool.name, "description": tool.description}
+    function["parameters"] = tool.parameters
+    if strict:
+        function["strict"] = True
+    return {"type": "function", "function": function}
+
+
+_WINDOW_FIELDS: Final = ("context_length", "context_window", "max_context_length", "max_model_len")
+
+
+def _window(entry: Mapping[str, Any]) -> int | None:
+    """The window that a model listing states (OpenRouter, Groq, Mistral, vLLM, llama.cpp)."""
+    meta = entry.get("meta")
+    places = [entry.get(name) for name in _WINDOW_FIELDS]
+    if isinstance(meta, Mapping):
+        places.append(meta.get("n_ctx"))
+    return next(
+        (v for v in places if isinstance(v, int) and not isinstance(v, bool) and v > 0), None
+    )
+
+
+def _learnt(known: Capabilities, window: int) -> Capabilities:
+    if known.source == "user" and known.context_window is not None:
+        return known
+    return replace(known, context_window=window, source="endpoint")

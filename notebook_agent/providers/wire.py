@@ -1,0 +1,267 @@
+"""What every wire format shares: lenient JSON, lanes, and the decoder's interface.
+
+A decoder is fed bytes and gives stream events. It never waits, so the same one serves a live
+stream, a recorded body and a test that cuts a body at every byte.
+
+Source: LLM turn, "Event routing, exactly" (L9, L36-L41, L56, L57).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import msgspec
+
+from notebook_agent.core import events as e
+from notebook_agent.core.messages import MessagePart, TextPart, ToolCallPart
+from notebook_agent.core.response import Ending, StopReason, Usage
+from notebook_agent.core.text import clean_json
+from notebook_agent.errors import ProviderError
+from notebook_agent.providers.errors import (
+    classify,
+    error_object,
+    from_error_object,
+    malformed,
+    truncated,
+)
+from notebook_agent.providers.sse import Named, Splitter, SseEvents, StreamCaps
+
+__all__ = ["Decoder", "Lanes", "StreamDecoder", "decode_lenient", "load_lenient", "usage_int"]
+
+T = TypeVar("T")
+
+
+def load_lenient(payload: bytes) -> Any:
+    """A JSON document as sloppy servers write it: bad UTF-8 becomes U+FFFD, raw control
+    characters inside strings stay, lone surrogates and NUL become U+FFFD (S01, S02, D9).
+
+    Raises:
+        ValueError: It is no JSON even so.
+    """
+    try:
+        return clean_json(json.loads(payload.decode("utf-8", "replace"), strict=False))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def decode_lenient(payload: bytes, decode: msgspec.json.Decoder[T]) -> T:
+    """Typed decoding of a document that strict decoding refused.
+
+    Raises:
+        ProviderError: It is no JSON, or its fields have types nobody expects (L56).
+    """
+    try:
+        found: T = msgspec.convert(load_lenient(payload), decode.type, strict=False)
+        return found
+    except (ValueError, msgspec.ValidationError) as problem:
+        why = "" if type(problem) is ValueError else str(problem)
+    raise malformed(payload, why[:120])
+
+
+def usage_int(value: object) -> int | None:
+    """A token count as sent; None for what is no number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return int(value)
+
+
+class Decoder(Protocol):
+    """Bytes of one reply to events.
+
+    Attributes:
+        failure: Set when the reply failed: an error object, a document that does not decode, a
+            cut. Events that came before it were given already.
+        error: The error object inside the stream, as sent.
+        ended: Whether the reply's end was seen (L57); ``MessageStop`` was given.
+        usage_sent: The provider's last usage figures, under its own names.
+    """
+
+    failure: ProviderError | None
+    error: Any
+    ended: bool
+    usage_sent: dict[str, Any]
+
+    def feed(self, chunk: bytes) -> list[e.StreamEvent]:
+        """Events that this chunk completes."""
+        ...
+
+    def finish(self) -> list[e.StreamEvent]:
+        """Events at a clean end of the body."""
+        ...
+
+
+class Lanes:
+    """The open parts of a reply, numbered in the order in which they appear."""
+
+    __slots__ = ("_open", "count")
+
+    def __init__(self) -> None:
+        self._open: dict[object, int] = {}
+        self.count = 0
+
+    def index(self, key: object) -> int | None:
+        """The number of an open lane."""
+        return self._open.get(key)
+
+    def open(self, key: object, part: MessagePart | None, out: list[e.StreamEvent]) -> int:
+        """Open a lane and return its number."""
+        index = self._open[key] = self.count
+        self.count += 1
+        out.append(e.PartStart(index, part))
+        return index
+
+    def text(self, text: str, out: list[e.StreamEvent], *, refusal: bool = False) -> None:
+        """A fragment of text or refusal."""
+        key = "refusal" if refusal else "text"
+        index = self._open.get(key)
+        if index is None:
+            index = self.open(key, TextPart("", refusal), out)
+        out.append(e.IndexedDelta(index, e.Text(text, refusal)))
+
+    def thinking(self, text: str, out: list[e.StreamEvent]) -> None:
+        """A fragment of reasoning; empty means redacted (L37)."""
+        index = self._open.get("thinking")
+        if index is None:
+            index = self.open("thinking", None, out)
+        out.append(e.IndexedDelta(index, e.Thinking(text)))
+
+    def call(self, call_id: str, name: str, raw: str, out: list[e.StreamEvent]) -> None:
+        """A whole tool call in one piece."""
+        key = ("call", self.count)
+        index = self.open(key, ToolCallPart(call_id, name), out)
+        if raw:
+            out.append(e.IndexedDelta(index, e.InputJson(raw)))
+
+    def close(self, key: object, out: list[e.StreamEvent]) -> None:
+        """Close one lane, if it is open."""
+        index = self._open.pop(key, None)
+        if index is not None:
+            out.append(e.PartStop(index))
+
+    def close_all(self, out: list[e.StreamEvent]) -> None:
+        """Close what is open, oldest first."""
+        out.extend(e.PartStop(index) for index in self._open.values())
+        self._open.clear()
+
+
+class StreamDecoder:
+    """A decoder over a splitter. A format fills in :meth:`item` and :meth:`at_end`.
+
+    Args:
+        caps: Longest line and whole stream.
+    """
+
+    # The provider's ending words -> ending; each format has its own table.
+    ENDINGS: ClassVar[Mapping[str, Ending]] = {}
+
+    def __init__(self, caps: StreamCaps | None = None) -> None:
+        self.splitter: Splitter = self.make_splitter(caps)
+        self.failure: ProviderError | None = None
+        self.error: Any = None
+        self.ended = False
+        self.usage_sent: dict[str, Any] = {}
+        self.started = False
+        self.ending_raw: str | None = None
+        self.events = 0
+        self.lanes = Lanes()
+
+    def make_splitter(self, caps: StreamCaps | None) -> Splitter:
+        """How the body is cut into documents."""
+        return SseEvents(caps)
+
+    def feed(self, chunk: bytes) -> list[e.StreamEvent]:
+        """Events that this chunk completes; empty once the reply ended or failed."""
+        out: list[e.StreamEvent] = []
+        if self.ended or self.failure is not None:
+            return out
+        try:
+            for item in self.splitter.feed(chunk):
+                if item is None:
+                    out.append(e.Ping())
+                elif isinstance(item, Named):
+                    self._named(item)
+                else:
+                    self.item(item, out)
+                if self.ended or self.failure is not None:
+                    break
+        except ProviderError as problem:
+            self.failure = problem
+        self.events += len(out)
+        return out
+
+    def finish(self) -> list[e.StreamEvent]:
+        """Events at a clean end of the body; without an end of the reply it is a cut (L57)."""
+        out: list[e.StreamEvent] = []
+        if self.ended or self.failure is not None:
+            return out
+        try:
+            for item in self.splitter.finish():
+                if isinstance(item, Named):
+                    self._named(item)
+                elif item is not None:
+                    self.item(item, out)
+        except ProviderError:
+            pass  # the body ended inside this document: judged below
+        if not self.ended and self.failure is None:
+            self.at_end(out)
+        self.events += len(out)
+        if not self.ended and self.failure is None:
+            self.failure = truncated(self.events)
+        return out
+
+    def item(self, payload: bytes, out: list[e.StreamEvent]) -> None:
+        """One document of the stream."""
+        raise NotImplementedError
+
+    def at_end(self, out: list[e.StreamEvent]) -> None:
+        """A clean end of the body without an end marker: a finish reason counts as the end."""
+        if self.ending_raw is not None:
+            self.stop(out)
+
+    def start(self, out: list[e.StreamEvent], id: str = "", model: str = "") -> None:
+        """Open the message, once."""
+        if not self.started:
+            self.started = True
+            out.append(e.MessageStart(id or "", "assistant", model or ""))
+
+    def stop(self, out: list[e.StreamEvent]) -> None:
+        """The reply's end: close the lanes and give ``MessageStop``."""
+        self.start(out)
+        self.lanes.close_all(out)
+        self.ended = True
+        out.append(e.MessageStop())
+
+    def ending(self, word: str, out: list[e.StreamEvent], usage: Usage | None = None) -> None:
+        """The provider named how the reply ended."""
+        self.ending_raw = word
+        ending = self.ENDINGS.get(word.lower(), Ending.UNKNOWN)
+        known = ending.value in _STEERS
+        out.append(e.MessageDelta(ending.value if known else word, usage, ending, word))
+
+    def refuse(self, document: Any) -> None:
+        """An error object in the stream."""
+        self.failure = from_error_object(document)
+        if self.failure is not None:
+            inner = document.get("error") if isinstance(document, dict) else None
+            self.error = inner or document
+
+    def _named(self, item: Named) -> None:
+        """``event: error``, whatever its data is."""
+        try:
+            document = load_lenient(item.data)
+        except ValueError:
+            document = item.data.decode("utf-8", "replace").strip()
+        if error_object(document) is None:
+            document = {"error": document if isinstance(document, (dict, str)) else str(document)}
+            if not document["error"]:
+                document = {"error": "the provider reported an error without words"}
+        refusal = error_object(document)
+        if refusal is not None:
+            self.failure = classify(None, refusal)
+            inner = document.get("error") if isinstance(document, dict) else None
+            self.error = inner or document
+
+
+_STEERS = frozenset(reason.value for reason in StopReason)
