@@ -109,7 +109,10 @@ class AttemptStarted(AgentEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFailed(AgentEvent):
-    """An attempt failed: cause, what comes next (retry, rescue, escalate, fail), after how long."""
+    """An attempt failed: cause, what comes next (retry, rescue, escalate, fail), after how long.
+
+    ``max_attempts`` is how many the turn can have, for "attempt 3 of 4 in 0.2 s: 503".
+    """
 
     turn: int
     attempt: int
@@ -118,6 +121,7 @@ class AttemptFailed(AgentEvent):
     delay_s: float | None = None
     partial_text: str = ""
     usage: Mapping[str, Any] | None = None
+    max_attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -237,11 +237,12 @@ LADDER_OF_FAILURE: Final[Mapping[FailureClass, Callable[[Situation], Decision]]]
 
 
 def cause_of(error: BaseException) -> str:
-    """An error in a few words: ``503 busy``, ``timeout: no event for 180 s``."""
+    """An error in a few words: ``503 busy``, ``the stream was silent for 180 s``."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     if isinstance(error, ProviderError):
-        head = str(error.status) if error.status is not None else error.kind.value
+        head = "" if error.status is None else str(error.status)
         text = text if text.startswith(head) else f"{head} {text}".strip()
+        text = text or error.kind.value
     text = text or type(error).__name__
     return text if len(text) <= 200 else text[:199] + "…"
 

@@ -1,0 +1,89 @@
+"""Choosing the route of a turn, and the names of models in it.
+
+Source: LLM turn, "Recording the outcome, exactly" (L14, L15, L79, L80, F02); Turn FSM,
+"CallingModel" (B36).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from notebook_agent.core.breaker import Breaker, BreakerState
+from notebook_agent.core.messages import Message
+from notebook_agent.core.request import RequestOptions
+from notebook_agent.core.route import Route
+from notebook_agent.errors import AgentError
+from notebook_agent.providers.base import Capabilities, ModelClient
+
+__all__ = ["bare_name", "capabilities_of", "choose_route", "served_name", "window_of"]
+
+
+def choose_route(
+    breaker: Breaker, estimate: int, window: Callable[[str], int | None], now: float
+) -> Route:
+    """The route by the breaker's state; ask ``check_recovery`` first.
+
+    Args:
+        estimate: Tokens of the request, 0 = unknown.
+        window: Full name -> tokens, None when unknown.
+        now: Seconds, monotonic.
+    """
+    exhausted = breaker.exhausted(now)
+    if exhausted is not None:
+        name = breaker.original_model
+        return Route(name, window(name), override=True, exhausted=exhausted)
+    override = breaker.state is not BreakerState.PRIMARY  # L15; 1.21 #1
+    skipped: dict[str, int] = {}
+    while True:
+        model = breaker.routed_model(skip=skipped)
+        size = window(model)
+        is_backup = breaker.state is BreakerState.FALLBACK and model != breaker.original_model
+        if not is_backup or size is None or estimate <= size:
+            break
+        skipped[model] = size  # no strike is burned: the model did nothing wrong (F02)
+    if skipped and not is_backup:
+        # No usable backup holds the request. The primary is resting, so the turn compacts for
+        # the largest backup (B36); the primary is not asked before its cooldown is over.
+        largest = max(skipped, key=lambda name: skipped[name])
+        rest = tuple((n, s) for n, s in skipped.items() if n != largest)
+        return Route(largest, skipped[largest], override, rest, fits=False)
+    return Route(model, size, override, tuple(skipped.items()))
+
+
+def window_of(resolve: Callable[[str], ModelClient], model: str) -> int | None:
+    """Window of a model in tokens, None when unknown or the model cannot be made."""
+    try:
+        client = resolve(model)
+    except AgentError:
+        return None  # the turn itself will say why
+    return capabilities_of(client).context_window
+
+
+def capabilities_of(client: ModelClient) -> Capabilities:
+    """What a client says it can do; nothing known when it does not say."""
+    ask = getattr(client, "capabilities", None)
+    answer = ask() if callable(ask) else None
+    return answer if isinstance(answer, Capabilities) else Capabilities()
+
+
+def bare_name(model: str) -> str:
+    """``openai:gpt-x`` -> ``gpt-x``; a name without a provider stays (B36)."""
+    provider, colon, name = model.partition(":")
+    return name if colon else provider
+
+
+def served_name(route: Route, options: RequestOptions) -> str:
+    """Full name of the model that will answer: the route's, or the user's per-request one."""
+    if route.override or options.model is None:
+        return route.model
+    provider, colon, _ = route.model.partition(":")
+    return f"{provider}:{options.model}" if colon else options.model
+
+
+def without_foreign_state(message: Message, served: str) -> Message:
+    """A message without the provider state of another model (L2)."""
+    state = message.provider_state
+    if state is None or state.get("model", served) == served:
+        return message
+    return replace(message, provider_state=None)
