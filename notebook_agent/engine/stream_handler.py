@@ -122,13 +122,11 @@ class StreamHandler:
     async def stream_turn(
         self, request: StreamRequest, options: RequestOptions
     ) -> AsyncGenerator[e.HandlerEvent, None]:
-        """The turn's events: stream events, AttemptReset before anything of a new attempt, and
-        a StreamFallback as the last one when the rescue saved it. Pings are not passed on.
+        """The turn's events; AttemptReset before anything of a new attempt, StreamFallback as
+        the last one when the rescue saved it. Pings are not passed on.
 
         Raises:
-            Cancelled: The signal fired, in whatever wait (L62).
-            RateLimitEscalation: The rate-limit ladder gave up.
-            ProviderError: Everything else failed.
+            AgentError: Cancelled in whatever wait (L62), RateLimitEscalation, ProviderError.
         """
         self._started = self._now()
         guard = WaitGuard(self._signal, self._timeouts, self._now)
