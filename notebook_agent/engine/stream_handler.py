@@ -162,8 +162,7 @@ class StreamHandler:
                             raise unreadable_event(event) from bug
                         guard.events += 1
                         yield event
-                # whatever ended the attempt, failure_of gives it its name
-                except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # see above
+                except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # named there
                     failed = self._failed(error, guard)
                 finally:
                     guard.end_attempt()
