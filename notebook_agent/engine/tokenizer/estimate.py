@@ -51,10 +51,9 @@ def estimate_tokens(text: str) -> int:
     total = sum(map(cost.__getitem__, _PIECE.findall(text)))
     if len(cost) > _KEPT:
         cost.clear()
-    if total < DISCOUNTS.margin_from:
-        return total
     size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-    return min(total + 1 + total // DISCOUNTS.margin, size)
+    total += total // DISCOUNTS.margin + (total >= DISCOUNTS.margin_from)
+    return min(total, size)
 
 
 @cache
@@ -114,7 +113,9 @@ class _Costs(dict[str, int]):
         bare = part.lstrip(" ")
         lower = bare.lower()
         usual = lower != bare and (lower in words or f" {lower}" in words)
-        return math.ceil(len(bare) * (DISCOUNTS.cased_letter if usual else DISCOUNTS.letter))
+        if usual:
+            return max(2, math.ceil(len(bare) * DISCOUNTS.cased_letter))
+        return math.ceil(len(bare) * DISCOUNTS.letter)
 
     def marks(self, piece: str) -> int:
         """A run of punctuation: the longest known pieces from the left."""

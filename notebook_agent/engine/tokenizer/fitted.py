@@ -46,7 +46,7 @@ class Discounts:
 
 
 DISCOUNTS: Final = Discounts(
-    letter=0.8,
+    letter=0.7,
     cased_letter=0.5,
     two_parts=3,
     camel=1,
