@@ -168,12 +168,7 @@ def clean_execution(execution: ToolExecution) -> ToolExecution:
 
 def clean_snapshot(snapshot: Snapshot) -> Snapshot:
     """The snapshot as stores keep it."""
-    return replace(
-        snapshot,
-        state=clean_text(snapshot.state),
-        pending=tuple(map(clean_message, snapshot.pending)),
-        data=plain(snapshot.data),
-    )
+    return replace(_clean_fields(snapshot), pending=tuple(map(clean_message, snapshot.pending)))
 
 
 def advance(state: RunState, record: RunEventRecord) -> RunState:
