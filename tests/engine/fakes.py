@@ -29,11 +29,22 @@ def text_events(*fragments: str, stop: str | None = "stop", usage: Usage | None 
     return [*out, e.MessageStop()] if end else out
 
 
-def call_events(*fragments: str, name="find", call_id="c1", stop: str | None = "tool_calls", usage=None, ending=None):
+def call_events(
+    *fragments: str,
+    name="find",
+    call_id="c1",
+    stop: str | None = "tool_calls",
+    usage=None,
+    ending=None,
+):
     """A reply with one tool call, its arguments as fragments."""
     out: list[Any] = [e.MessageStart("m1"), e.PartStart(0, ToolCallPart(call_id, name))]
     out += [e.IndexedDelta(0, e.InputJson(f)) for f in fragments]
-    out += [e.PartStop(0), e.MessageDelta(stop_reason=stop, usage=usage, ending=ending), e.MessageStop()]
+    out += [
+        e.PartStop(0),
+        e.MessageDelta(stop_reason=stop, usage=usage, ending=ending),
+        e.MessageStop(),
+    ]
     return out
 
 
@@ -56,7 +67,15 @@ class Fake:
 
     provider = "fake"
 
-    def __init__(self, script: Sequence[Any] = (), *, rescue: Any = None, name: str = "one", window=None, **can):
+    def __init__(
+        self,
+        script: Sequence[Any] = (),
+        *,
+        rescue: Any = None,
+        name: str = "one",
+        window=None,
+        **can,
+    ):
         self.script = list(script)
         self.rescue = rescue
         self.name = name
@@ -142,7 +161,9 @@ for _name in CALLBACKS:
 class Bench:
     """An LlmTurn on fakes, with everything that it told anybody."""
 
-    def __init__(self, *clients: Fake, breaker: BreakerConfig | None = None, observe=True, **settings):
+    def __init__(
+        self, *clients: Fake, breaker: BreakerConfig | None = None, observe=True, **settings
+    ):
         self.clients = {f"fake:{c.name}": c for c in clients or (Fake(),)}
         names = list(self.clients)
         self.log = Log()
@@ -177,4 +198,16 @@ class Bench:
         return [ev for ev in self.events if type(ev) is kind]
 
 
-__all__ = ["DROP", "HANG", "Bench", "Fake", "Log", "Route", "StopReason", "TurnMode", "call_events", "http", "text_events"]
+__all__ = [
+    "DROP",
+    "HANG",
+    "Bench",
+    "Fake",
+    "Log",
+    "Route",
+    "StopReason",
+    "TurnMode",
+    "call_events",
+    "http",
+    "text_events",
+]
