@@ -21,8 +21,8 @@ from notebook_agent.core.request import RequestOptions, StreamRequest
 from notebook_agent.core.response import ChatResponse
 from notebook_agent.errors import ErrorKind, ProviderError
 from notebook_agent.providers.base import Capabilities, check_allowed
-from notebook_agent.providers.errors import from_error_object, truncated
-from notebook_agent.providers.http import Answer, Endpoint, Wire
+from notebook_agent.providers.errors import from_error_object
+from notebook_agent.providers.http import Answer, Endpoint, Wire, bare
 from notebook_agent.providers.secret import Secret
 from notebook_agent.providers.sse import StreamCaps
 from notebook_agent.providers.transport import HttpSettings, Transport
@@ -128,23 +128,18 @@ class HttpModelClient:
             failure: ProviderError | None = None
             chunks = answer.chunks()
             feed = decoder.feed
-            while True:
-                try:
-                    chunk = await anext(chunks)
-                except StopAsyncIteration:
-                    break
-                except Exception as caught:  # noqa: BLE001  # any library's error, turned into ours
-                    failure = self._wire.failure(caught, reading=True)
-                    break
-                events = feed(chunk)
-                if decoder.ended or decoder.failure is not None:
-                    if decoder.ended:
-                        await _drain(chunks)
-                    for event in events:
+            try:
+                async for chunk in chunks:
+                    for event in feed(chunk):
+                        if type(event) is e.MessageStop:
+                            await _drain(chunks)
                         yield event
-                    break
-                for event in events:
-                    yield event
+                    if decoder.ended or decoder.failure is not None:
+                        break
+            except Exception as caught:  # noqa: BLE001  # any library's error, turned into ours
+                failure = self._wire.failure(caught, reading=True)
+            except asyncio.CancelledError as caught:
+                bare(caught)
             if failure is None:
                 for event in decoder.finish():
                     yield event
@@ -322,8 +317,3 @@ async def _drain(chunks: Any) -> None:
                 pass
     except Exception:  # noqa: BLE001, S110  # the reply is complete, whatever its connection does
         pass
-
-
-def cut() -> ProviderError:
-    """A whole reply that says it was cut."""
-    return truncated(0)

@@ -29,7 +29,7 @@ from notebook_agent.providers.transport import (
     Transport,
 )
 
-__all__ = ["Answer", "Endpoint", "Wire"]
+__all__ = ["Answer", "Endpoint", "Wire", "bare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Answer:
         except Exception as caught:  # noqa: BLE001  # any library's error, turned into ours
             failure = self._wire.failure(caught, reading=True)
         except BaseException as caught:  # noqa: BLE001  # raised again, bare
-            _bare(caught)
+            bare(caught)
         if failure is not None:
             raise failure
         if size > cap:
@@ -263,7 +263,7 @@ class Wire:
         except Exception as caught:  # noqa: BLE001  # any library's error, turned into ours
             failure = self.failure(caught)
         except BaseException as caught:  # noqa: BLE001  # raised again, bare
-            _bare(caught)
+            bare(caught)
         raise failure
 
     def _revealed(self, headers: Mapping[str, str | Secret]) -> dict[str, str]:
@@ -287,7 +287,7 @@ class Wire:
         except Exception:  # noqa: BLE001, S110  # the status says enough without its body
             pass
         except BaseException as caught:  # noqa: BLE001  # raised again, bare
-            _bare(caught)
+            bare(caught)
         error = from_response(
             stream.status,
             stream.headers,
@@ -373,7 +373,7 @@ def _origin(parts: Any) -> tuple[str, str, int | None]:
     return parts.scheme, parts.hostname or "", parts.port or _DEFAULT_PORTS.get(parts.scheme)
 
 
-def _bare(caught: BaseException) -> NoReturn:
+def bare(caught: BaseException) -> NoReturn:
     """Raise a cancel or interrupt again without the library's frames, which hold headers."""
     caught.__context__ = None
     caught.__cause__ = None

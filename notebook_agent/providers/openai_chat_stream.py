@@ -28,6 +28,7 @@ import msgspec
 from notebook_agent.core import events as e
 from notebook_agent.core.messages import TextPart, ToolCallPart
 from notebook_agent.core.response import ENDING_OF_WORD, Ending, Usage
+from notebook_agent.errors import ProviderError
 from notebook_agent.providers.sse import StreamCaps
 from notebook_agent.providers.wire import StreamDecoder, decode_lenient, usage_int
 
@@ -74,6 +75,8 @@ class _Chunk(msgspec.Struct):
 
 _CHUNK: Final = msgspec.json.Decoder(_Chunk)
 _EMPTY: Final = _Delta()
+_Fragment: Final = e.IndexedDelta
+_Text: Final = e.Text
 
 
 def chat_usage(sent: Mapping[str, Any]) -> Usage:
@@ -166,6 +169,48 @@ class ChatDecoder(StreamDecoder):
         self._made = 0
         self._id = ""
         self._text_lane: int | None = None
+
+    def feed(self, chunk: bytes) -> list[e.StreamEvent]:
+        """Events that this chunk completes.
+
+        A chunk that is one event with one fragment of text, which nearly all are, goes the
+        short way; all else, and everything that is odd, goes the long way, with the same result.
+        """
+        lane = self._text_lane
+        if lane is None or self.ended or self.failure is not None:
+            return super().feed(chunk)
+        payload = self.splitter.single(chunk)  # type: ignore[attr-defined]  # it is SseEvents
+        if payload is None:
+            return super().feed(chunk)
+        out: list[e.StreamEvent] = []
+        self.events += 1
+        try:
+            if b"\\u0000" not in payload:
+                found = _CHUNK.decode(payload)
+                choices = found.choices
+                if choices and found.usage is None and found.x_groq is None and found.error is None:
+                    choice = choices[0]
+                    delta = choice.delta
+                    if not choice.index and delta is not None and choice.finish_reason is None:
+                        text = delta.content
+                        if (
+                            text.__class__ is str
+                            and text
+                            and delta.tool_calls is None
+                            and delta.reasoning_content is None
+                            and delta.reasoning is None
+                            and delta.refusal is None
+                            and delta.reasoning_details is None
+                            and delta.function_call is None
+                        ):
+                            return [_Fragment(lane, _Text(text))]
+        except msgspec.DecodeError:
+            pass
+        try:
+            self.item(payload, out)
+        except ProviderError as problem:
+            self.failure = problem
+        return out
 
     def item(self, payload: bytes, out: list[e.StreamEvent]) -> None:
         """One chunk, or ``[DONE]``."""

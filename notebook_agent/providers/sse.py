@@ -129,6 +129,9 @@ class SseEvents(_Buffer):
         Raises:
             ProviderError: A cap was reached.
         """
+        payload = self.single(chunk)
+        if payload is not None:
+            return [payload]
         self._count(chunk)
         if b"\r" in chunk or self._after_cr:
             chunk = self._to_lf(chunk)
@@ -163,6 +166,28 @@ class SseEvents(_Buffer):
         if tail:
             out += self._keep(tail)
         return out
+
+    def single(self, chunk: bytes) -> bytes | None:
+        """The payload of a chunk that is exactly one ``data: ...`` event, the common case by far.
+
+        Returns:
+            None when it is anything else; then nothing was taken from it.
+        """
+        size = len(chunk)
+        if (
+            chunk[:6] != b"data: "
+            or chunk.find(b"\n") != size - 2
+            or chunk[-1] != 10
+            or self._pieces
+            or self._after_cr
+            or b"\r" in chunk
+            or size > self._caps.line
+        ):
+            return None
+        self._total += size
+        if self._total > self._caps.stream:
+            raise _too_long("stream", self._caps.stream)
+        return chunk[6:-2]
 
     def finish(self) -> list[Item]:
         """The event that the body ended in, if any."""

@@ -20,8 +20,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import httpx
+
+from notebook_agent.providers.direct import DirectTransport
 
 __all__ = ["ByteStream", "HttpSettings", "HttpxTransport", "Transport", "is_loopback"]
 
@@ -105,18 +108,23 @@ def is_loopback(host: str) -> bool:
 
 
 class _HttpxStream:
-    __slots__ = ("_body", "_response", "headers", "status")
+    __slots__ = ("_body", "_direct", "_response", "headers", "status")
 
-    def __init__(self, response: Any) -> None:
+    def __init__(self, response: Any, *, direct: bool) -> None:
         self._response = response
+        self._direct = direct
         self.status: int = response.status_code
         self.headers: Sequence[tuple[str, str]] = response.headers.multi_items()
-        self._body: AsyncGenerator[bytes, None] | None = None
+        self._body: AsyncIterator[bytes] | None = None
 
     def chunks(self) -> AsyncIterator[bytes]:
         response = self._response
-        encoded = response.headers.get("content-encoding", "identity") not in ("", "identity")
-        self._body = response.aiter_bytes() if encoded else response.aiter_raw()
+        if response.headers.get("content-encoding", "identity") not in ("", "identity"):
+            self._body = response.aiter_bytes()
+        elif self._direct:  # what aiter_raw() iterates over, without its re-chunking
+            self._body = aiter(response.stream)
+        else:
+            self._body = response.aiter_raw()
         return self._body
 
     async def aclose(self) -> None:
@@ -124,12 +132,15 @@ class _HttpxStream:
         if self._body is not None:
             # Closed here and now: left to the garbage collector it would end in a task of its
             # own, after the turn.
-            await self._body.aclose()
+            close = getattr(self._body, "aclose", None)
             self._body = None
+            if close is not None:
+                await close()
 
 
 # httpx and httpx2 log the URL of each request and keep it in their errors. Their transport sends
 # this extension's path instead, so what is secret in it is in neither.
+_IDLE_EXPIRY_S: Final = 30.0
 _KNOWS_EXTENSIONS: Final = ("httpx", "httpx2")
 
 
@@ -181,7 +192,8 @@ class HttpxTransport:
         """Send one request on this loop's client."""
         client = self._clients.get(asyncio.get_running_loop()) or await self._start()
         more: dict[str, Any] = {}
-        if type(client).__module__.split(".")[0] in _KNOWS_EXTENSIONS:
+        known = type(client).__module__.split(".")[0] in _KNOWS_EXTENSIONS
+        if known:
             extensions: dict[str, Any] = {"timeout": self._timeout}
             more["extensions"] = extensions
             if query and sys.platform != "emscripten":
@@ -190,7 +202,8 @@ class HttpxTransport:
         request = client.build_request(
             method, f"{url}?{query}" if query else url, content=body, headers=headers, **more
         )
-        return _HttpxStream(await client.send(request, stream=True, follow_redirects=False))
+        response = await client.send(request, stream=True, follow_redirects=False)
+        return _HttpxStream(response, direct=known)
 
     async def aclose(self) -> None:
         """Close this loop's client."""
@@ -210,18 +223,29 @@ class HttpxTransport:
 
     def _make(self) -> httpx.AsyncClient:
         s = self._settings
+        idle = 20 if s.keep_alive else 0
         loopback = is_loopback(self._host)
-        host = f"[{self._host}]" if ":" in self._host else self._host
+        plain = loopback and not self._https
+        verify = (
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else _ssl_context(*_certificates())
+        )
+        mounts: dict[str, httpx.AsyncBaseTransport | None] = {}
+        # Loopback never goes through a proxy; other hosts do when the usual variables say so.
+        if self._host and (loopback or not _proxies()):
+            host = f"[{self._host}]" if ":" in self._host else self._host
+            mounts[f"all://{host}"] = DirectTransport(
+                verify, keep_alive=idle, expiry_s=_IDLE_EXPIRY_S
+            )
         return httpx.AsyncClient(
             follow_redirects=False,
             timeout=httpx.Timeout(None, connect=s.connect_timeout_s),
             limits=httpx.Limits(
                 max_connections=None,
-                max_keepalive_connections=20 if s.keep_alive else 0,
-                keepalive_expiry=30.0,
+                max_keepalive_connections=idle,
+                keepalive_expiry=_IDLE_EXPIRY_S,
             ),
-            verify=_ssl_context(*_certificates()) if self._https or not loopback else False,
-            mounts={f"all://{host}": None} if loopback else None,
+            verify=verify,
+            mounts=mounts or None,
         )
 
 
@@ -237,6 +261,10 @@ async def _keep(
         if alive is not None:
             clients.pop(alive, None)
         await client.aclose()
+
+
+def _proxies() -> bool:
+    return any(name != "no" for name in getproxies())
 
 
 def _certificates() -> tuple[str | None, str | None]:

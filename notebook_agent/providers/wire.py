@@ -180,10 +180,10 @@ class StreamDecoder:
             for item in self.splitter.feed(chunk):
                 if item is None:
                     out.append(e.Ping())
-                elif isinstance(item, Named):
-                    self._named(item)
-                else:
+                elif isinstance(item, bytes):
                     self.item(item, out)
+                else:
+                    self._named(item)
                 if self.ended or self.failure is not None:
                     break
         except ProviderError as problem:
