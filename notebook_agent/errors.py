@@ -74,9 +74,12 @@ class AgentError(Exception):
 
     Attributes:
         partial_text: Text of the reply that had arrived when the turn failed, "" if none.
+        result: The RunResult of the run that this error ended, None otherwise; not part of the
+            error's value.
     """
 
     partial_text: str = ""
+    result: Any = None
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
@@ -84,7 +87,9 @@ class AgentError(Exception):
 
     def to_json(self) -> dict[str, Any]:
         """JSON form for records: ``{"error": class name, "message": ..., fields ...}``."""
-        fields = {k: _plain(v) for k, v in vars(self).items() if not k.startswith("_")}
+        fields = {
+            k: _plain(v) for k, v in vars(self).items() if not k.startswith("_") and k != "result"
+        }
         return {"error": type(self).__name__, **fields}
 
     def __eq__(self, other: object) -> bool:

@@ -178,6 +178,8 @@ class ScriptedModel:
                     return
                 if delay > 0:
                     await self._sleep(delay)
+                if type(event) is e.MessageStop:
+                    self._served += 1  # counted before: the reader may stop reading here (L57)
                 yield event
                 if type(event) is e.IndexedDelta:
                     deltas += 1
@@ -186,7 +188,6 @@ class ScriptedModel:
                 if deltas == step.at:
                     await self._strike(step)
                     return
-            self._served += 1
         finally:
             self.open_streams -= 1
 

@@ -1,0 +1,284 @@
+"""AgentRuntime: the orchestrator. It holds a session and its parts, and works runs.
+
+Source: Turn FSM, "Relationship to other components" (B56, B78, B79); LLM turn (L6, L13, L95,
+L113, L116, L122).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from notebook_agent.core import agent_events as ev
+from notebook_agent.core.breaker import Breaker, BreakerConfig
+from notebook_agent.core.compaction import CompactionPolicy
+from notebook_agent.core.context import Contributor, TokenCounter
+from notebook_agent.core.messages import Message
+from notebook_agent.core.policy import RuntimePolicy
+from notebook_agent.core.request import RequestOptions, TurnMode
+from notebook_agent.core.result import RunResult
+from notebook_agent.core.retry import RateLimitPolicy, RetryPolicy, StreamTimeouts
+from notebook_agent.core.session import Session
+from notebook_agent.engine.cancel import CancelSignal
+from notebook_agent.engine.clock import SYSTEM, Surroundings
+from notebook_agent.engine.compactor import CompactionService
+from notebook_agent.engine.conversation import Overhead
+from notebook_agent.engine.llm_turn import LlmTurn
+from notebook_agent.engine.memory import LoopMemory
+from notebook_agent.engine.observers import Observer, ObserverHub
+from notebook_agent.engine.runtime.clients import Clients, Resolver
+from notebook_agent.engine.runtime.gate import Admission, AdmissionPolicy
+from notebook_agent.engine.runtime.run_context import RunContext
+from notebook_agent.engine.runtime.run_options import RunOptions
+from notebook_agent.engine.runtime.session_state import SessionState, find
+from notebook_agent.engine.runtime.sync import run_sync
+from notebook_agent.engine.runtime.verbs import Verbs
+from notebook_agent.engine.runtime.worker import resume_run, work
+from notebook_agent.engine.store.base import Store
+from notebook_agent.engine.store.memory import MemoryStore
+from notebook_agent.engine.tokenizer import default_counter
+from notebook_agent.engine.tools import Approve, LoopPolicy, RunOnMain, Tool, ToolRegistry
+from notebook_agent.engine.tools.loops import ConvergenceDetector
+from notebook_agent.providers.base import ModelClient
+
+__all__ = ["AgentRuntime"]
+
+
+class AgentRuntime(Verbs):
+    """Works prompts to their end, turn by turn, on one session.
+
+    Args:
+        client_or_name: A model client, or a name or alias for ``resolve_client``.
+        resolve_client: Full name -> client; default the front door's ``model``.
+        system: System prompt.
+        tools: Functions or tools that the model may call.
+        policy, options: Limits and request options of every run; a run's own beat them.
+        fallback: Chain of backups, names or clients, in order.
+        mode: STREAMING (the ladder) or NON_STREAMING (one attempt).
+        timeouts, retry, rate_limit: The stream handler's settings.
+        breaker: Numbers of the breaker.
+        compaction: Window, lines and strategy.
+        contributors: Asked for transients each turn, in this order.
+        memory: Long-term memory, asked last.
+        observers: Told what happens.
+        store: Where runs are kept; default this process's memory.
+        session: None = a new one named ``default``; a name = that session of the store, made
+            when there is none; a Session = that one.
+        counter: The token counter; default exact where the vocabulary is there.
+        surroundings: Clock, randomness, ids.
+        text_streamer: Called with each fragment of text; ``reset(attempt)`` if it has one.
+        cancel: The signal; its owner may fire it from any thread.
+        approve, run_on_main: Tools that ask first, tools for the notebook's thread (D20).
+        admission: What may enter (B79, B80).
+        loops: When repeated work is noticed (L124).
+        compaction_hooks: Veto and guidance for compaction (L103).
+
+    Example:
+        >>> from notebook_agent import AgentRuntime, ScriptedModel
+        >>> AgentRuntime(ScriptedModel(["Hello."])).run("Hi").text
+        'Hello.'
+
+    Source: Turn FSM, "Relationship to other components".
+    """
+
+    def __init__(
+        self,
+        client_or_name: ModelClient | str,
+        *,
+        resolve_client: Resolver | None = None,
+        system: str | None = None,
+        tools: Sequence[Tool | Callable[..., Any]] = (),
+        policy: RuntimePolicy | None = None,
+        options: RequestOptions | None = None,
+        fallback: Sequence[ModelClient | str] = (),
+        mode: TurnMode = TurnMode.STREAMING,
+        timeouts: StreamTimeouts | None = None,
+        retry: RetryPolicy | None = None,
+        rate_limit: RateLimitPolicy | None = None,
+        breaker: BreakerConfig | None = None,
+        compaction: CompactionPolicy | None = None,
+        contributors: Sequence[Contributor] = (),
+        memory: LoopMemory | None = None,
+        observers: Sequence[Observer] = (),
+        store: Store | None = None,
+        session: Session | str | None = None,
+        counter: TokenCounter | None = None,
+        surroundings: Surroundings = SYSTEM,
+        text_streamer: Callable[[str], Any] | None = None,
+        cancel: CancelSignal | None = None,
+        approve: Approve | None = None,
+        run_on_main: RunOnMain | None = None,
+        admission: AdmissionPolicy | None = None,
+        loops: LoopPolicy | None = None,
+        compaction_hooks: Sequence[Any] = (),
+    ) -> None:
+        self.surroundings = surroundings
+        self.clients = Clients(resolve_client)
+        self.primary = self.clients.add(client_or_name)
+        self.fallback = self.clients.names(fallback)
+        self.system = system
+        self.registry = ToolRegistry(tools)
+        self.policy = policy or RuntimePolicy()
+        self.options = options or RequestOptions()
+        self.breaker_config = breaker or BreakerConfig()
+        self.compaction = compaction or CompactionPolicy()
+        self.contributors = list(contributors)
+        self.memory = memory
+        self.store: Store = store if store is not None else MemoryStore()
+        self.counter = counter if counter is not None else default_counter()
+        self.cancel_signal = cancel or CancelSignal()
+        self.approve = approve
+        self.run_on_main = run_on_main
+        self.loops = loops or LoopPolicy()
+        self.convergence = ConvergenceDetector(self.loops)
+        self.admission = Admission(admission)
+        self.active: RunContext | None = None
+        self.last_error: BaseException | None = None
+        self.hub = ObserverHub([_TurnWatch(self), *observers])
+        self._wanted_session = session
+        self._state: SessionState | None = None
+        self._breakers: dict[str, Breaker] = {}
+        self.strikes: dict[str, int] = {}
+        self.overhead = Overhead()
+        self.compaction_facts: dict[str, Any] = {}
+        self.greeted = False
+        self.llm = LlmTurn(
+            resolve_client=self.clients,
+            breaker=self.breaker_of(self.primary),
+            hub=self.hub,
+            emit=self._emit,
+            cancel=self.cancel_signal,
+            surroundings=surroundings,
+            timeouts=timeouts,
+            retry=retry,
+            rate_limit=rate_limit,
+            mode=mode,
+            text_streamer=text_streamer,
+        )
+        self.compactor = CompactionService(
+            self.compaction,
+            self.counter,
+            self._complete_once,
+            compaction_hooks,
+            surroundings,
+        )
+
+    # --- running
+
+    async def arun(self, prompt: str | Message, *, wait_s: float = 0.0, **given: Any) -> RunResult:
+        """Work a prompt to its end.
+
+        Args:
+            prompt: The user's text, or a message with images.
+            wait_s: Seconds to wait when the session is busy; 0 = not at all (B78).
+            given: :class:`~notebook_agent.engine.runtime.run_options.RunOptions` of this run.
+
+        Returns:
+            The result of a completed run, or of one that met a limit.
+
+        Raises:
+            AgentError: The run ended otherwise; ``error.result`` is its RunResult.
+        """
+        return await work(self, prompt, RunOptions(**given), wait_s=wait_s)
+
+    def run(self, prompt: str | Message, *, wait_s: float = 0.0, **given: Any) -> RunResult:
+        """As :meth:`arun`, from a script or under a running loop (then on a thread of its own)."""
+        return run_sync(lambda: self.arun(prompt, wait_s=wait_s, **given), self.cancel_signal)
+
+    async def aresume(self, run_id: str | None = None, *, force: bool = False) -> RunResult:
+        """Go on with a run that a kill broke off (Ruling: B75).
+
+        Args:
+            run_id: Which; None = the session's last one that did not end.
+            force: Also when another living process seems to work on it.
+
+        Raises:
+            ConfigError: There is nothing to resume.
+            SessionBusy: The run is being worked on.
+            AgentError: The run ended with it.
+        """
+        return await resume_run(self, run_id, force=force)
+
+    def resume(self, run_id: str | None = None, *, force: bool = False) -> RunResult:
+        """As :meth:`aresume`, from a script."""
+        return run_sync(lambda: self.aresume(run_id, force=force), self.cancel_signal)
+
+    def cancel(self) -> None:
+        """Stop the run in progress, or the next one when none is (L116)."""
+        self.cancel_signal.cancel()
+
+    # --- parts
+
+    @property
+    def session(self) -> Session:
+        """The session; read from the store at the first use when it was named."""
+        return self.state.session
+
+    @property
+    def state(self) -> SessionState:
+        """The session with its conversation and store."""
+        if self._state is None:
+            self._state = self._open(self._wanted_session)
+        return self._state
+
+    def use_compaction(self, policy: CompactionPolicy) -> None:
+        """Another compaction policy from now on."""
+        self.compaction = policy
+        self.compactor.policy = policy
+
+    def breaker_of(self, model: str) -> Breaker:
+        """The breaker of a primary; one per (session, primary) (B36)."""
+        found = self._breakers.get(model)
+        if found is None:
+            chain = [name for name in self.fallback if name != model]
+            found = self._breakers[model] = Breaker(self.breaker_config, model, chain)
+        return found
+
+    def _open(self, wanted: Session | str | None) -> SessionState:
+        if isinstance(wanted, str):
+            row = self.store.find_session(wanted)
+            if row is not None:
+                return SessionState.load(self.store, row, self.surroundings)
+        name = wanted if isinstance(wanted, str) else "default"
+        session = (
+            wanted
+            if isinstance(wanted, Session)
+            else Session(id=self.surroundings.new_id("session"), name=name)
+        )
+        return SessionState(session, self.store, self.surroundings)
+
+    def load_session(self, name_or_id: str) -> Session:
+        """Go on with a stored session (D21).
+
+        Raises:
+            ConfigError: There is none of that name or id.
+            StoreError: It cannot be read.
+        """
+        self._require_idle()
+        row = find(self.store, name_or_id)
+        self._state = SessionState.load(self.store, row, self.surroundings)
+        self.convergence.reset()
+        return self._state.session
+
+    def _emit(self, event: ev.AgentEvent) -> None:
+        if self.active is not None:
+            self.active.emit(event)
+        else:
+            self.hub.fire("on_event", event)
+
+    async def _complete_once(self, request: Any, options: Any, model: str, purpose: str) -> Any:
+        if self.active is not None:
+            return await self.active.ask_once(request, options, model, purpose)
+        return await self.llm.complete_once(request, options, model, purpose)
+
+
+class _TurnWatch(Observer):
+    """Notes in the frame that a turn has begun for the observers (L94, M1)."""
+
+    def __init__(self, runtime: AgentRuntime) -> None:
+        self._runtime = runtime
+
+    def on_turn_start(self, _ctx: Any) -> None:
+        """The turn is open until ``on_turn_end``."""
+        if self._runtime.active is not None:
+            self._runtime.active.frame.facts.opened = True

@@ -1,0 +1,214 @@
+"""What a kill left behind, made into a run that can go on.
+
+The saved state is executed again, because its snapshot was written before its work (Ruling:
+B75). Loop-detector history and the compaction breaker of the broken life are not restored
+(B77).
+
+Source: Turn FSM, "Persisting" (B72-B77); LLM turn (L92).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from notebook_agent.core.messages import Message
+from notebook_agent.core.policy import RuntimePolicy
+from notebook_agent.core.run_frame import RunFrame
+from notebook_agent.core.session import Run, RunEventRecord
+from notebook_agent.core.turn_fsm import BreakLoop, CompactAndRetry, Continue, Fail, TurnState
+from notebook_agent.engine.runtime.gate import GATE
+from notebook_agent.engine.runtime.run_options import RunOptions
+from notebook_agent.engine.runtime.session_state import SessionState
+from notebook_agent.engine.store.base import MessageRecord, Snapshot, Store, ToolExecution
+from notebook_agent.errors import ConfigError, SessionBusy
+
+__all__ = ["Broken", "broken_runs", "find_broken", "owner_mark"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Broken:
+    """A run that did not end.
+
+    Attributes:
+        begin: Nothing of it was recorded yet: it starts from its input.
+        executed: Its tool executions, by call id, of the turn it stood in.
+        order: Order number for its next event.
+    """
+
+    run: Run
+    frame: RunFrame
+    begin: bool = False
+    executed: Mapping[str, ToolExecution] = field(default_factory=dict)
+    order: int = 0
+
+    def options(self) -> RunOptions:
+        """The settings the run was started with, as far as they are recorded."""
+        config = self.run.config
+        policy = config.get("policy")
+        return RunOptions(
+            policy=None if policy is None else RuntimePolicy(**policy),
+            fresh=self.frame.fresh,
+            system=config.get("system") or "",
+        )
+
+
+def owner_mark() -> dict[str, Any]:
+    """Who works on a run: host and process, in its snapshots."""
+    return {"host": socket.gethostname(), "pid": os.getpid()}
+
+
+def broken_runs(store: Store, session_id: str | None = None) -> list[Snapshot]:
+    """Snapshots of runs that did not end, newest last."""
+    found = []
+    for snapshot in store.list_snapshots(session_id):
+        run = store.get_run(snapshot.run_id)
+        if run is not None and not run.status.terminal:
+            found.append(snapshot)
+    return sorted(found, key=lambda s: s.timestamp)
+
+
+def find_broken(state: SessionState, run_id: str | None, *, force: bool) -> Broken:
+    """The run to resume.
+
+    Raises:
+        ConfigError: There is none, it ended, or it belongs to another session.
+        SessionBusy: A living process works on it.
+        StoreError: It cannot be read.
+    """
+    store, session = state.store, state.session
+    if run_id is None:
+        left = [run for run in store.list_runs(session.id) if not run.status.terminal]
+        if not left:
+            raise ConfigError(
+                "There is no run to resume in this session.\nStored sessions:  %agent session list",
+                field="run",
+                value=None,
+            )
+        run_id = left[-1].id
+    run = store.get_run(run_id)
+    known = {one.id for one in store.list_runs(session.id)}
+    if run is None or run_id not in known:
+        raise ConfigError(
+            f"There is no run {run_id!r} in session {session.name!r}.", field="run", value=run_id
+        )
+    if run.status.terminal:
+        raise ConfigError(
+            f"Run {run_id} has ended ({run.status.value}): there is nothing to resume.\n"
+            "Ask again in a new cell.",
+            field="run",
+            value=run_id,
+        )
+    snapshot = store.get_snapshot(run_id)
+    if snapshot is not None and not force:
+        _refuse_if_alive(snapshot, state)
+    state.ensure_stored()
+    return _broken(state, run, snapshot)
+
+
+def _refuse_if_alive(snapshot: Snapshot, state: SessionState) -> None:
+    """Two kernels must not work on one run: its tools would start twice."""
+    owner = (snapshot.data.get("run") or {}).get("owner") or {}
+    if owner.get("host") != socket.gethostname() or not isinstance(owner.get("pid"), int):
+        return
+    pid = owner["pid"]
+    if pid == os.getpid():
+        if GATE.holder(state.key) == snapshot.run_id:
+            raise SessionBusy(state.session.name)
+        return
+    if os.name != "posix":  # os.kill(pid, 0) ends the process elsewhere; the user decides
+        return
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return
+    except PermissionError:
+        pass
+    raise SessionBusy(state.session.name)
+
+
+def _broken(state: SessionState, run: Run, snapshot: Snapshot | None) -> Broken:
+    store = state.store
+    records = store.records(run.id)
+    executions = store.tool_executions(run.id)
+    events = store.events(run.id)
+    order = 1 + max((event.order for event in events), default=-1)
+    log = [r for r in store.list_messages(state.session.id) if r.run_id == run.id]
+    fresh = snapshot is None or not _is_current(snapshot, records)
+    if fresh:
+        frame, begin = _rebuilt(state, run, records, log)
+    else:
+        assert snapshot is not None
+        frame = _from_snapshot(snapshot, log)
+        begin = frame.seq == 0
+    _reconnect(state, run)
+    done = {one.call_id: one for one in executions if one.turn == frame.turn}
+    return Broken(run=run, frame=frame, begin=begin, executed=done, order=order)
+
+
+def _is_current(snapshot: Snapshot, records: Sequence[RunEventRecord]) -> bool:
+    """Ruling: B76, a snapshot that the records have passed is stale."""
+    last = records[-1].sequence if records else -1
+    return snapshot.seq == last + 1
+
+
+def _from_snapshot(snapshot: Snapshot, log: Sequence[MessageRecord]) -> RunFrame:
+    logged = int(snapshot.data["logged"])
+    earlier = _uncommitted(log)
+    return RunFrame.from_json(
+        snapshot.data, [*(earlier[len(earlier) - logged :] if logged else ()), *snapshot.pending]
+    )
+
+
+def _uncommitted(log: Sequence[MessageRecord]) -> list[Message]:
+    """The run's logged messages since its last commit point."""
+    found: list[Message] = []
+    for record in log:
+        if record.kind in ("compaction", "commit"):
+            found = []
+        elif record.kind == "message" and record.message is not None:
+            found.append(record.message)
+    return found
+
+
+def _rebuilt(
+    state: SessionState, run: Run, records: Sequence[RunEventRecord], log: Sequence[MessageRecord]
+) -> tuple[RunFrame, bool]:
+    """The frame from the records alone (B76): where the last action led, with what is logged."""
+    frame = RunFrame(run_id=run.id, session_id=state.session.id, input=run.input)
+    frame.fresh = bool(run.config.get("fresh", False))
+    pending = _uncommitted(log)
+    if not pending and not any(r.kind == "compaction" for r in log):
+        pending = [Message.user(run.input, id=f"{run.id}_input")]
+    else:
+        frame.logged = len(pending)
+    frame.pending = pending
+    frame.iteration = max((r.turn + 1 for r in records), default=0)
+    frame.seq = records[-1].sequence + 1 if records else 0
+    action = records[-1].action if records else None
+    match action:
+        case Continue(state=then):
+            frame.state = then
+        case CompactAndRetry():
+            frame.state = TurnState.BUILDING_CONTEXT
+        case BreakLoop():
+            frame.ended = {"error": None}
+        case Fail(error=error):
+            frame.ended = {"error": error.to_json()}
+        case _:
+            pass
+    if records and frame.state is TurnState.CHECKING_POLICY:
+        frame.iteration = records[-1].turn + 1
+    return frame, not records
+
+
+def _reconnect(state: SessionState, run: Run) -> None:
+    """The trail's own object of the run is the one that goes on."""
+    runs = state.session.runs
+    for at, known in enumerate(runs):
+        if known.id == run.id:
+            runs[at] = run
+            return

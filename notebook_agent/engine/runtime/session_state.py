@@ -1,0 +1,226 @@
+"""SessionState: one session in memory and in its store: history, log, trail, undo and reset.
+
+Source: LLM turn, "The turn's paper trail" (L95, L96, L121); Turn FSM, "Persisting" (B25, B56,
+B60); notebook D21.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from notebook_agent.core.log_view import conversation as read_log
+from notebook_agent.core.messages import Message
+from notebook_agent.core.sendable import sendable
+from notebook_agent.core.session import Session
+from notebook_agent.engine.clock import Surroundings
+from notebook_agent.engine.compactor import CompactionResult
+from notebook_agent.engine.conversation import Conversation, without_state
+from notebook_agent.engine.store.base import MessageRecord, SessionRow, Store
+from notebook_agent.engine.store.open import load_session
+from notebook_agent.errors import ConfigError
+
+__all__ = ["SessionState", "find"]
+
+
+class SessionState:
+    """The session the runtime works on.
+
+    Args:
+        session: New, or read from the store by :meth:`load`.
+        store: Where it is kept; touched at the first run, not before (D21).
+        surroundings: Clock and ids.
+    """
+
+    def __init__(self, session: Session, store: Store, surroundings: Surroundings) -> None:
+        self.session = session
+        self.store = store
+        self.conversation = Conversation(session.history)
+        self._surroundings = surroundings
+        self._stored = False
+
+    @classmethod
+    def load(cls, store: Store, row: SessionRow, surroundings: Surroundings) -> SessionState:
+        """A stored session with its conversation and trail.
+
+        Raises:
+            StoreError: It cannot be read.
+        """
+        return cls(load_session(store, row.id), store, surroundings)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What one run at a time holds (B78): the medium and the session on it."""
+        place = self.store.location
+        return (place if place != "memory" else f"memory:{id(self.store)}", self.session.id)
+
+    def ensure_stored(self) -> None:
+        """Create the session's row at the first write.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
+        if self._stored:
+            return
+        row = self.store.get_session(self.session.id)
+        if row is None:
+            at = self._surroundings.wall()
+            self.store.create_session(
+                SessionRow(
+                    id=self.session.id,
+                    name=self.session.name,
+                    created_at=at,
+                    updated_at=at,
+                    config=self.session.config,
+                )
+            )
+            self._take_in()
+        else:
+            log = self.store.list_messages(self.session.id)
+            self.conversation.upto = log[-1].seq if log else 0
+        self._stored = True
+
+    def reread(self) -> None:
+        """Bring the conversation in line with the log (B25)."""
+        records = self.store.list_messages(self.session.id)
+        kept = [sendable(m) for m in read_log(records)]
+        self.conversation.replace([without_state(m) for m in kept if m is not None])
+        self.conversation.upto = records[-1].seq if records else 0
+
+    def entry(
+        self,
+        kind: str,
+        message: Message | None = None,
+        *,
+        run_id: str = "",
+        meta: Mapping[str, Any] | None = None,
+    ) -> MessageRecord:
+        """One entry for the append-only log."""
+        return MessageRecord(
+            session_id=self.session.id,
+            run_id=run_id,
+            kind=kind,
+            message=message,
+            meta=meta or {},
+            created_at=self._surroundings.wall(),
+        )
+
+    def append(self, entries: Sequence[MessageRecord]) -> None:
+        """Write entries outside a run, in one transaction.
+
+        Raises:
+            StoreError: They could not be written.
+        """
+        self.ensure_stored()
+        self.conversation.upto = self.store.append_messages(entries) or self.conversation.upto
+
+    def marker_entries(self, result: CompactionResult, *, run_id: str = "") -> list[MessageRecord]:
+        """A compaction's marker and its summary, in this order (B32)."""
+        summary = result.summary
+        entries = [
+            self.entry(
+                "compaction",
+                run_id=run_id,
+                meta={
+                    "kept_ids": list(result.kept_ids),
+                    "summary_id": None if summary is None else summary.id,
+                    "strategy": result.strategy,
+                    "tokens_before": result.tokens_before,
+                    "tokens_after": result.tokens_after,
+                },
+            )
+        ]
+        if summary is not None:
+            entries.append(self.entry("summary", summary, run_id=run_id))
+        return entries
+
+    def undo(self, count: int = 1) -> tuple[str, ...]:
+        """Take the last runs out of the conversation by a marker; log and trail stay (D21).
+
+        Args:
+            count: How many runs that are part of the conversation.
+
+        Returns:
+            Ids of the runs that left it, newest first; fewer when there were fewer.
+
+        Raises:
+            ConfigError: ``count`` is not positive.
+            StoreError: The marker could not be written.
+        """
+        if count < 1:
+            raise ConfigError(field="undo", value=count, legal="1 run or more")
+        if not self._stored:
+            return ()
+        runs = self._conversing()[-count:]
+        if not runs:
+            return ()
+        self.append([self.entry("undo", meta={"run_ids": runs})])
+        self.reread()
+        return tuple(reversed(runs))
+
+    def reset(self, *, hard: bool = False) -> None:
+        """Start the conversation anew. The trail stays, unless ``hard`` (D21).
+
+        Raises:
+            StoreError: It could not be written.
+        """
+        if hard:
+            if self._stored or self.store.get_session(self.session.id) is not None:
+                self.store.delete_session(self.session.id)
+            self._stored = False
+            self.session.runs.clear()
+            self.conversation.replace([])
+            self.conversation.upto = 0
+            return
+        if self._stored:
+            self.append([self.entry("reset", meta={"hard": False})])
+        self.conversation.replace([])
+
+    def _conversing(self) -> list[str]:
+        """Ids of the runs that the conversation rests on, oldest first."""
+        order: dict[str, None] = {}
+        for record in self.store.list_messages(self.session.id):
+            if record.kind == "reset":
+                order.clear()
+            elif record.kind == "undo":
+                for run_id in record.meta.get("run_ids", ()):
+                    order.pop(run_id, None)
+            elif record.run_id and record.kind in ("commit", "compaction"):
+                order.pop(record.run_id, None)
+                order[record.run_id] = None
+        return list(order)
+
+    def _take_in(self) -> None:
+        """A session that came with a history of its own: the log begins with it."""
+        if not self.session.history:
+            return
+        given = [
+            m if m.id else replace(m, id=self._surroundings.new_id("message"))
+            for m in self.session.history
+        ]
+        run_id = self._surroundings.new_id("run")
+        entries = [self.entry("message", m, run_id=run_id) for m in given]
+        entries.append(self.entry("commit", run_id=run_id))
+        last = self.store.append_messages(entries)
+        self.conversation.replace(given)
+        self.conversation.upto = last
+
+
+def find(store: Store, name_or_id: str) -> SessionRow:
+    """The stored session of that id, else the newest of that name.
+
+    Raises:
+        ConfigError: There is none.
+        StoreError: The store cannot be read.
+    """
+    row = store.get_session(name_or_id) or store.find_session(name_or_id)
+    if row is None:
+        names = sorted({row.name for row in store.list_sessions()})
+        raise ConfigError(
+            f"There is no session {name_or_id!r}. Stored: {', '.join(names) or 'none'}.\n"
+            "List them with:  %agent session list",
+            field="session",
+            value=name_or_id,
+        )
+    return row

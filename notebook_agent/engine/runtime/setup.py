@@ -1,0 +1,211 @@
+"""Setting up one run: the run's own settings over the runtime's, put back afterwards.
+
+Source: LLM turn, "Building the request" (L6, L13, L49, L108, L121); Turn FSM, "CallingModel"
+(B36).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from notebook_agent.core.breaker import BreakerState
+from notebook_agent.core.messages import Message
+from notebook_agent.core.policy import RuntimePolicy
+from notebook_agent.core.request import RequestOptions
+from notebook_agent.core.run_frame import RunFrame
+from notebook_agent.core.session import Run, RunStatus
+from notebook_agent.engine.context_pipeline import ContextPipeline
+from notebook_agent.engine.conversation import Conversation
+from notebook_agent.engine.router import ModelRouter
+from notebook_agent.engine.runtime.recorder import Recorder
+from notebook_agent.engine.runtime.resume import Broken, owner_mark
+from notebook_agent.engine.runtime.run_context import RunContext
+from notebook_agent.engine.runtime.run_options import RunOptions
+from notebook_agent.engine.tools import ToolRegistry, ToolRuntime
+from notebook_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from notebook_agent.engine.runtime.agent import AgentRuntime
+
+__all__ = ["Setup", "run_registry"]
+
+
+class Setup:
+    """The settings of one run, in force until :meth:`undo`.
+
+    Args:
+        runtime: Whose run.
+        given: The run's own settings.
+
+    Raises:
+        ConfigError: A tool or model that is not there.
+    """
+
+    def __init__(self, runtime: AgentRuntime, given: RunOptions) -> None:
+        self.runtime = runtime
+        self.given = given
+        llm = runtime.llm
+        self.registry = run_registry(runtime.registry, given)
+        self._before = (llm.breaker, llm.mode, llm.timeouts, llm.text_streamer)
+        self._recovering = llm.breaker.state is not BreakerState.PRIMARY
+        self.policy = given.policy or runtime.policy
+        self.options = (
+            runtime.options if given.options is None else runtime.options.merged(given.options)
+        )
+        self.system = (runtime.system if given.system is None else given.system) or None
+        self.primary = runtime.primary if given.model is None else runtime.clients.add(given.model)
+        chain = None if given.fallback is None else runtime.clients.names(given.fallback)
+        breaker = runtime.breaker_of(self.primary)
+        if llm.breaker is not breaker:
+            llm.use_breaker(breaker)
+        self._set_chain(runtime.fallback if chain is None else chain)
+        llm.mode = given.mode or llm.mode
+        llm.timeouts = given.timeouts or llm.timeouts
+        llm.text_streamer = given.text_streamer or llm.text_streamer
+
+    def undo(self) -> None:
+        """Put the runtime's own settings back; strikes are remembered by name."""
+        llm, strikes = self.runtime.llm, self.runtime.strikes
+        breaker = llm.breaker
+        if breaker.state is BreakerState.PRIMARY and self._recovering:
+            strikes.clear()  # recovery clears all strikes (L78)
+        strikes.update({entry.name: entry.attempt_count for entry in breaker.chain})
+        if self.given.fallback is not None:
+            self._set_chain(self.runtime.fallback)
+        first, llm.mode, llm.timeouts, llm.text_streamer = self._before
+        if llm.breaker is not first:
+            llm.use_breaker(first)
+
+    def new_run(self, run_id: str, message: Message) -> RunContext:
+        """A run that begins now."""
+        runtime = self.runtime
+        text = message.text_content()
+        frame = RunFrame(run_id=run_id, session_id=runtime.state.session.id, fresh=self.given.fresh)
+        frame.accept_input(message.with_id(runtime.surroundings.new_id("message")), text)
+        run = Run(
+            id=run_id,
+            input=text,
+            start=runtime.surroundings.wall(),
+            status=RunStatus.RUNNING,
+            config=self._config(),
+        )
+        return self._context(frame, run)
+
+    def broken_run(self, broken: Broken) -> RunContext:
+        """A run that goes on."""
+        context = self._context(broken.frame, broken.run, order=broken.order)
+        context.executed = broken.executed
+        return context
+
+    def _context(self, frame: RunFrame, run: Run, *, order: int = 0) -> RunContext:
+        runtime, llm = self.runtime, self.runtime.llm
+        state = runtime.state
+        recorder = Recorder(
+            runtime.store, runtime.hub, runtime.surroundings, frame.run_id, order=order
+        )
+        pipeline = ContextPipeline(
+            counter=runtime.counter,
+            compaction=runtime.compaction,
+            route=llm.route,
+            contributors=runtime.contributors,
+            recall=None if runtime.memory is None else runtime.memory.recall,
+        )
+        pipeline.overhead = runtime.overhead
+        tools = ToolRuntime(
+            self.registry,
+            policy=self.policy,
+            hub=runtime.hub,
+            emit=recorder.emit,
+            cancel=runtime.cancel_signal,
+            store=runtime.store,
+            surroundings=runtime.surroundings,
+            run_on_main=runtime.run_on_main,
+            approve=runtime.approve,
+            loops=runtime.loops,
+        )
+        context = RunContext(
+            frame=frame,
+            run=run,
+            session=state,
+            base=Conversation(upto=state.conversation.upto) if frame.fresh else state.conversation,
+            policy=self.policy,
+            options=self.options,
+            system=self.system,
+            tools=self.registry.schemas(self.options.tool_constraint),
+            transients=tuple(self.given.transients),
+            counter=runtime.counter,
+            compaction=runtime.compaction,
+            pipeline=pipeline,
+            llm=llm,
+            router=ModelRouter(llm, router_retries=self.policy.router_retries),
+            tool_runner=tools,
+            compactor=runtime.compactor,
+            recorder=recorder,
+            hub=runtime.hub,
+            cancel=runtime.cancel_signal,
+            surroundings=runtime.surroundings,
+            memory=runtime.memory,
+            session_facts=runtime.compaction_facts,
+            owner=owner_mark(),
+        )
+        recorder.watch = context.watch
+        return context
+
+    def _config(self) -> Mapping[str, Any]:
+        """What the run was asked with; request parameters by name only (X05)."""
+        return {
+            "model": self.primary,
+            "fallback": [entry.name for entry in self.runtime.llm.breaker.chain],
+            "mode": self.runtime.llm.mode.value,
+            "policy": {f.name: getattr(self.policy, f.name) for f in fields(RuntimePolicy)},
+            "tools": list(self.registry.names()),
+            "fresh": self.given.fresh,
+            "system": self.system,
+            "options": _options_json(self.options),
+        }
+
+    def _set_chain(self, names: tuple[str, ...]) -> None:
+        breaker = self.runtime.llm.breaker
+        wanted = [name for name in names if name != breaker.original_model]
+        if [entry.name for entry in breaker.chain] == wanted:
+            return
+        breaker.set_chain(wanted)
+        for entry in breaker.chain:
+            for _ in range(self.runtime.strikes.get(entry.name, 0) - entry.attempt_count):
+                breaker.mark_fallback_failed(entry.name)
+
+
+def _options_json(options: RequestOptions) -> dict[str, Any]:
+    constraint = options.tool_constraint
+    return {
+        "model": options.model,
+        "response_format": None
+        if options.response_format is None
+        else dict(options.response_format),
+        "tool_constraint": None if constraint is None else constraint.value,
+        "extra": sorted(options.extra),
+    }
+
+
+def run_registry(registry: ToolRegistry, given: RunOptions) -> ToolRegistry:
+    """The run's tools: all registered ones, or those that it names."""
+    if given.tools is None:
+        return registry
+    chosen = ToolRegistry()
+    for one in given.tools:
+        if isinstance(one, str):
+            known = registry.get(one)
+            if known is None:
+                names = ", ".join(registry.names()) or "none"
+                raise ConfigError(
+                    f"There is no tool {one!r}; registered: {names}.\n"
+                    f"Add it with:  %agent tools add {one}",
+                    field="tools",
+                    value=one,
+                )
+            chosen.register(known)
+        else:
+            chosen.register(one)
+    return chosen

@@ -1,0 +1,202 @@
+"""Working one run from its admission to its result, and going on with one that broke off.
+
+Source: Turn FSM, "Relationship to other components" (B70, B75-B80); LLM turn (L95, L127).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from notebook_agent.core import agent_events as ev
+from notebook_agent.core.messages import Message
+from notebook_agent.core.result import RunResult
+from notebook_agent.core.run_state import status_of_error
+from notebook_agent.core.session import Run, RunStatus
+from notebook_agent.core.text import clean_text
+from notebook_agent.engine.observers import RunStart
+from notebook_agent.engine.runtime.finalize import LIMITS, finalize
+from notebook_agent.engine.runtime.gate import GATE, AdmissionState
+from notebook_agent.engine.runtime.loop import drive, snapshot_of
+from notebook_agent.engine.runtime.recorder import patiently
+from notebook_agent.engine.runtime.resume import Broken, find_broken
+from notebook_agent.engine.runtime.run_context import RunContext
+from notebook_agent.engine.runtime.run_options import RunOptions
+from notebook_agent.engine.runtime.setup import Setup
+from notebook_agent.errors import AgentError, Cancelled, InputRejected, StoreError
+
+if TYPE_CHECKING:
+    from notebook_agent.engine.runtime.agent import AgentRuntime
+
+__all__ = ["resume_run", "work"]
+
+T = TypeVar("T")
+
+
+async def work(
+    runtime: AgentRuntime, prompt: str | Message, options: RunOptions, *, wait_s: float
+) -> RunResult:
+    """One prompt, from admission to result. Cancellation from outside becomes the run's own."""
+    return await _uncancellable(runtime, _work(runtime, prompt, options, wait_s))
+
+
+async def resume_run(runtime: AgentRuntime, run_id: str | None, *, force: bool) -> RunResult:
+    """Re-execute the saved state of a run that broke off, and go on from there (B75)."""
+    return await _uncancellable(runtime, _resume(runtime, run_id, force))
+
+
+async def _uncancellable(runtime: AgentRuntime, coro: Coroutine[Any, Any, T]) -> T:
+    """Await in a task of its own. A cancellation of the caller fires the run's signal, and the
+    run ends itself: rows, events and stores in order (Ruling: L127)."""
+    task = asyncio.get_running_loop().create_task(coro)
+    while True:
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.done():
+                raise
+            runtime.cancel_signal.cancel()
+            caller = asyncio.current_task()
+            while caller is not None and caller.cancelling():
+                caller.uncancel()
+
+
+async def _work(
+    runtime: AgentRuntime, prompt: str | Message, options: RunOptions, wait_s: float
+) -> RunResult:
+    message = _entering(prompt)
+    try:
+        runtime.admission.admit(message, runtime.surroundings.now())
+    except InputRejected as refused:
+        raise _rejected(runtime, message, refused) from None
+    state = runtime.state
+    run_id = runtime.surroundings.new_id("run")
+    await GATE.enter(
+        state.key,
+        state.session.name,
+        run_id,
+        wait_s=wait_s,
+        surroundings=runtime.surroundings,
+        cancel=runtime.cancel_signal,
+    )
+    setup = None
+    try:
+        runtime.admission.state = AdmissionState.PROCESSING
+        setup = Setup(runtime, options)
+        run = setup.new_run(run_id, message)
+        return await _live(runtime, run, begin=True)
+    finally:
+        if setup is not None:
+            setup.undo()
+        runtime.admission.state = AdmissionState.COMPLETED
+        GATE.leave(state.key)
+
+
+async def _resume(runtime: AgentRuntime, run_id: str | None, force: bool) -> RunResult:
+    state = runtime.state
+    await GATE.enter(
+        state.key,
+        state.session.name,
+        "resume",
+        surroundings=runtime.surroundings,
+        cancel=runtime.cancel_signal,
+    )
+    setup = None
+    try:
+        broken: Broken = find_broken(state, run_id, force=force)
+        setup = Setup(runtime, broken.options())
+        run = setup.broken_run(broken)
+        return await _live(runtime, run, begin=broken.begin)
+    finally:
+        if setup is not None:
+            setup.undo()
+        GATE.leave(state.key)
+
+
+async def _live(runtime: AgentRuntime, run: RunContext, *, begin: bool) -> RunResult:
+    """Start, drive, finalize. Every way out of here has a status and a terminal event (B70)."""
+    runtime.active = run
+    try:
+        prepare = getattr(run.counter, "prepare", None)
+        if prepare is not None:
+            await prepare()
+        run.started_s = run.turn_started_s = runtime.surroundings.now()
+        await _begin(runtime, run, begin)
+        await drive(run)
+        result, error = await finalize(run)
+    finally:
+        runtime.active = None
+    if error is None or result.status in LIMITS:
+        return result
+    error.result = result
+    runtime.last_error = error
+    raise error
+
+
+async def _begin(runtime: AgentRuntime, run: RunContext, begin: bool) -> None:
+    """The run's row and first snapshot; then it exists, whatever happens (B72)."""
+    state, hub = run.session, run.hub
+    if not runtime.greeted:
+        runtime.greeted = True
+        hub.fire("reset", None)
+    hub.fire(
+        "on_run_start",
+        RunStart(state.session.id, run.frame.run_id, runtime.llm.breaker.original_model),
+    )
+    if all(known.id != run.run.id for known in state.session.runs):
+        state.session.runs.append(run.run)
+    if not begin:
+        return
+    provider, _, model = runtime.llm.breaker.original_model.partition(":")
+    run.emit(ev.RunStarted(session_id=state.session.id, provider=provider, model=model))
+
+    def write() -> None:
+        state.ensure_stored()
+        if state.store.get_run(run.run.id) is None:
+            state.store.create_run(state.session.id, run.run)
+        state.store.save_snapshot(snapshot_of(run))
+
+    try:
+        await patiently(write, runtime.surroundings, run.cancel)
+    except StoreError as error:
+        run.error = error
+        run.frame.ended = {"error": error.to_json()}
+    except Cancelled:
+        return  # the loop sees the signal first of all
+
+
+def _entering(prompt: str | Message) -> Message:
+    """The prompt as a message without lone surrogates and NUL (D9)."""
+    if isinstance(prompt, Message):
+        parts = tuple(
+            type(part)(**{**_fields(part), "text": clean_text(part.text)})
+            if part.type == "text"
+            else part
+            for part in prompt.parts
+        )
+        return Message(prompt.role, parts)
+    return Message.user(clean_text(prompt))
+
+
+def _fields(part: Any) -> dict[str, Any]:
+    return {name: getattr(part, name) for name in part.__slots__ if name != "type"}
+
+
+def _rejected(runtime: AgentRuntime, message: Message, refused: InputRejected) -> InputRejected:
+    """A refused input takes no run resource; the observers hear of it once (B65, B79)."""
+    now = runtime.surroundings.wall()
+    run = Run(
+        id="",
+        input=message.text_content(),
+        start=now,
+        end=now,
+        status=status_of_error(type(refused).__name__),
+        error=refused.to_json(),
+    )
+    assert run.status is RunStatus.REJECTED
+    runtime.hub.fire("on_event", ev.InputRejected(timestamp=now, reason=refused.message))
+    error: AgentError = refused
+    error.result = RunResult(text="", run=run)
+    runtime.last_error = refused
+    return refused
