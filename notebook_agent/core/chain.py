@@ -61,6 +61,7 @@ def inserted(
         raise ConfigError(field="fallback", value=name, legal="the name of a model")
     if any(entry.name == clean for entry in chain):
         raise ConfigError(field="fallback", value=name, legal="each model once")
+    at = max(at, 0)  # a position before the first is the first, not counted from the end
     return (*chain[:at], ChainEntry(clean, max_fail_count=max_fail_count), *chain[at:])
 
 
