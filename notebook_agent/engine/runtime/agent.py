@@ -21,6 +21,7 @@ from notebook_agent.core.retry import RateLimitPolicy, RetryPolicy, StreamTimeou
 from notebook_agent.core.session import Session
 from notebook_agent.engine.cancel import CancelSignal
 from notebook_agent.engine.clock import SYSTEM, Surroundings
+from notebook_agent.engine.compaction_values import CompactionState
 from notebook_agent.engine.compactor import CompactionService
 from notebook_agent.engine.conversation import Overhead
 from notebook_agent.engine.llm_turn import LlmTurn
@@ -140,7 +141,7 @@ class AgentRuntime(Verbs):
         self._breakers: dict[str, Breaker] = {}
         self.strikes: dict[str, int] = {}
         self.overhead = Overhead()
-        self.compaction_facts: dict[str, Any] = {}
+        self.compaction_facts = CompactionState()
         self.greeted = False
         self.llm = LlmTurn(
             resolve_client=self.clients,
@@ -269,7 +270,7 @@ class AgentRuntime(Verbs):
     async def _complete_once(self, request: Any, options: Any, model: str, purpose: str) -> Any:
         if self.active is not None:
             return await self.active.ask_once(request, options, model, purpose)
-        return await self.llm.complete_once(request, options, model, purpose)
+        return await self.llm.complete_once(request, options, model or self.primary, purpose)
 
 
 class _TurnWatch(Observer):

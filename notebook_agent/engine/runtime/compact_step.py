@@ -6,13 +6,12 @@ Source: Turn FSM, "BuildingContext" (B8a, B21, B22, B28, B32); LLM turn (L97-L10
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from notebook_agent.core import agent_events as ev
 from notebook_agent.core import outcomes as o
 from notebook_agent.core.compaction import emergency_line, trigger
 from notebook_agent.core.route import Route
-from notebook_agent.engine.compactor import CompactionResult
+from notebook_agent.engine.compaction_values import CompactionResult
 from notebook_agent.engine.context_pipeline import exhausted
 from notebook_agent.engine.observers import Compaction
 from notebook_agent.engine.runtime.run_context import RunContext
@@ -42,7 +41,6 @@ async def compacting(run: RunContext) -> o.TurnOutcome:
     )
     if result.applied:
         _stage(run, result)
-    told = _told(run, result, over)
     run.emit(
         ev.CompactionCompleted(
             applied=result.applied,
@@ -52,13 +50,19 @@ async def compacting(run: RunContext) -> o.TurnOutcome:
             detail=result.detail,
         )
     )
+    if result.circuit_opened is not None:
+        run.emit(ev.CompactionCircuitOpened(consecutive_failures=result.circuit_opened))
+        run.notice(
+            f"Automatic compaction pauses after {result.circuit_opened} failures in a row; "
+            "try again with:  %agent compact now"
+        )
     run.frame.compaction_result(applied=result.applied)
     if not result.applied:
         run.notice(_words(run, result, over))
         if trigger(run.compaction, over.used, over.limit) == "emergency":
             route = run.route or Route("")
             return o.PolicyExhausted(exhausted(facts.passes, over.used, over.limit, route))
-    return o.CompactionTriggered(told)
+    return o.CompactionTriggered(result.to_json())
 
 
 def _stage(run: RunContext, result: CompactionResult) -> None:
@@ -84,18 +88,6 @@ def _stage(run: RunContext, result: CompactionResult) -> None:
             Compaction(result.tokens_before, result.tokens_after, saved, result.strategy),
         )
     )
-
-
-def _told(run: RunContext, result: CompactionResult, over: o.ContextOverBudget) -> dict[str, Any]:
-    return {
-        "applied": result.applied,
-        "reason": over.reason,
-        "strategy": result.strategy,
-        "tokens_before": result.tokens_before,
-        "tokens_after": result.tokens_after,
-        "detail": result.detail,
-        "turn": run.turn,
-    }
 
 
 def _words(run: RunContext, result: CompactionResult, over: o.ContextOverBudget) -> str:

@@ -21,6 +21,7 @@ from notebook_agent.core.run_frame import RunFrame
 from notebook_agent.core.session import Run, Turn, UnservedTurn
 from notebook_agent.engine.cancel import CancelSignal
 from notebook_agent.engine.clock import Surroundings
+from notebook_agent.engine.compaction_values import CompactionState
 from notebook_agent.engine.compactor import CompactionService
 from notebook_agent.engine.context_pipeline import Built, ContextPipeline, Wanted
 from notebook_agent.engine.conversation import Conversation
@@ -123,7 +124,7 @@ class RunContext:
     notices: list[str] = field(default_factory=list)
     executed: Mapping[str, ToolExecution] = field(default_factory=dict)
     call: AttemptFacts | None = None
-    session_facts: Any = None
+    session_facts: CompactionState = field(default_factory=CompactionState)
     owner: Mapping[str, Any] = field(default_factory=dict)
     error: AgentError | None = None
     memory: MemoryKeeper | None = None
@@ -201,6 +202,8 @@ class RunContext:
         self, request: StreamRequest, options: RequestOptions, model: str, purpose: str
     ) -> ChatResponse:
         """The one-attempt path for summariser and judge (L10); unreported tokens are estimated."""
+        if not model:  # the one that serves
+            model = self.llm.breaker.routed_model() if self.route is None else self.route.model
         response = await self.llm.complete_once(request, options, model, purpose)
         if response.usage is None:
             tokens = sum_tokens(self.counter, (*request.messages, response.message))

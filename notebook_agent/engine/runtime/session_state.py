@@ -15,7 +15,7 @@ from notebook_agent.core.messages import Message
 from notebook_agent.core.sendable import sendable
 from notebook_agent.core.session import Session
 from notebook_agent.engine.clock import Surroundings
-from notebook_agent.engine.compactor import CompactionResult
+from notebook_agent.engine.compaction_values import CompactionResult
 from notebook_agent.engine.conversation import Conversation, without_state
 from notebook_agent.engine.store.base import MessageRecord, SessionRow, Store
 from notebook_agent.engine.store.open import load_session
@@ -116,23 +116,11 @@ class SessionState:
         self.conversation.upto = self.store.append_messages(entries) or self.conversation.upto
 
     def marker_entries(self, result: CompactionResult, *, run_id: str = "") -> list[MessageRecord]:
-        """A compaction's marker and its summary, in this order (B32)."""
-        summary = result.summary
-        entries = [
-            self.entry(
-                "compaction",
-                run_id=run_id,
-                meta={
-                    "kept_ids": list(result.kept_ids),
-                    "summary_id": None if summary is None else summary.id,
-                    "strategy": result.strategy,
-                    "tokens_before": result.tokens_before,
-                    "tokens_after": result.tokens_after,
-                },
-            )
-        ]
-        if summary is not None:
-            entries.append(self.entry("summary", summary, run_id=run_id))
+        """What a pass writes: shortened messages, the marker, its summary, in this order (B32)."""
+        entries = [self.entry("message", m, run_id=run_id) for m in result.new_messages]
+        entries.append(self.entry("compaction", run_id=run_id, meta=result.meta()))
+        if result.summary is not None:
+            entries.append(self.entry("summary", result.summary, run_id=run_id))
         return entries
 
     def undo(self, count: int = 1) -> tuple[str, ...]:

@@ -19,7 +19,12 @@ from notebook_agent.core.route import Route
 from notebook_agent.core.session import Session
 from notebook_agent.engine.cancel import CancelSignal
 from notebook_agent.engine.clock import Surroundings
-from notebook_agent.engine.compactor import CompactionResult, CompactionService
+from notebook_agent.engine.compaction_values import (
+    CompactionPreview,
+    CompactionResult,
+    CompactionState,
+)
+from notebook_agent.engine.compactor import CompactionService
 from notebook_agent.engine.context_pipeline import ContextPipeline, Wanted, effective_window
 from notebook_agent.engine.conversation import Conversation, Overhead
 from notebook_agent.engine.llm_turn import LlmTurn
@@ -55,7 +60,7 @@ class Verbs:
     options: RequestOptions
     compaction: CompactionPolicy
     compactor: CompactionService
-    compaction_facts: dict[str, Any]
+    compaction_facts: CompactionState
     contributors: list[Contributor]
     memory: LoopMemory | None
     store: Store
@@ -273,7 +278,7 @@ class Verbs:
         with self._held("reset"):
             self.state.reset(hard=hard)
             self.convergence.reset()
-            self.compaction_facts.clear()
+            self.compaction_facts = CompactionState()
 
     # --- compaction by hand
 
@@ -309,11 +314,11 @@ class Verbs:
                 )
             return result
 
-    def compact_preview(self) -> CompactionResult:
+    def compact_preview(self) -> CompactionPreview:
         """What a pass would do, without doing it (``%agent compact preview``)."""
         return run_sync(self.acompact_preview, self.cancel_signal)
 
-    async def acompact_preview(self) -> CompactionResult:
+    async def acompact_preview(self) -> CompactionPreview:
         """As :meth:`compact_preview`."""
         window, reserved = await self._room()
         return await self.compactor.preview(
