@@ -1,0 +1,328 @@
+"""A summary without a model: sentences of the conversation that carry something, as they were said.
+
+Kept are requests, constraints, decisions, names, numbers, files, errors, open questions and
+tool calls; filler goes. Deterministic and bounded: equal messages give an equal summary.
+
+Source: Turn FSM, "BuildingContext" (B21, B30, B31, 3.2).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from notebook_agent.core.messages import Message, Role, TextPart, ToolCallPart, ToolResultPart
+
+__all__ = [
+    "SECTIONS",
+    "Extractor",
+    "Point",
+    "extract_points",
+    "points_of_summary",
+    "render_summary",
+    "summary_count",
+]
+
+# Section of the summary -> its heading, in the order in which they are written.
+SECTIONS: Final[dict[str, str]] = {
+    "goal": "Goal",
+    "constraint": "Constraints",
+    "decision": "Decisions",
+    "fact": "Facts, names, numbers, files",
+    "error": "Errors",
+    "open": "Open questions and next steps",
+    "tool": "Tools used",
+    "other": "Also said",
+}
+_WORTH: Final[dict[str, int]] = {
+    "goal": 9, "constraint": 6, "decision": 6, "open": 5, "error": 4, "fact": 3, "tool": 2,
+    "other": 0,
+}  # fmt: skip
+
+_CONSTRAINT: Final = re.compile(
+    r"\b(must(?:n't)?|never|always|only|don't|do not|shouldn't|should not|required?|forbidden|"
+    r"without|at (?:most|least)|no (?:more|less|fewer) than|cannot|can't|limit|deadline|prefer|"
+    r"need(?:s|ed)?|by (?:monday|tuesday|wednesday|thursday|friday|saturday|sunday)|instead of)\b",
+    re.IGNORECASE,
+)
+_DECISION: Final = re.compile(
+    r"\b(decid\w+|decision|agreed?|we(?:'ll| will| should)?\s+(?:use|go|keep|take|pick|choose)|"
+    r"chose\w*|choose|let's|settled|go(?:ing)? with|final(?:ly|ised|ized)?|approved|confirmed|"
+    r"switch(?:ed)? to|rejected|the plan is)\b",
+    re.IGNORECASE,
+)
+_OPEN: Final = re.compile(
+    r"\b(todo|to do|next(?: step)?|still (?:need|have|open|missing)|remaining|unclear|not yet|"
+    r"later|follow[- ]up|blocked|waiting for|open question)\b",
+    re.IGNORECASE,
+)
+_ERROR: Final = re.compile(
+    r"\b(errors?|fail(?:ed|s|ure)?|exception|traceback|crash\w*|timed out|refused)\b|"
+    r"\b\w+(?:Error|Exception)\b",
+    re.IGNORECASE,
+)
+_IDENTITY: Final = re.compile(
+    r"\b(my name|is called|named|i am|i'm|we are|lives? in|works? (?:at|for|as|on)|"
+    r"remember|note that|important)\b",
+    re.IGNORECASE,
+)
+_NUMBER: Final = re.compile(r"\d")
+_NAME: Final = re.compile(
+    r"(?<![.!?:]\s)(?<!^)(?<!\n)\b[^\W\d_a-z]\w+|\b[^\W\d_a-z]\w+\s+[^\W\d_a-z]\w+"
+)
+_PATH: Final = re.compile(
+    r"https?://\S+|[\w.~-]*[/\\][\w./\\-]{2,}|\b[\w-]+\.[A-Za-z][A-Za-z0-9]{0,5}\b(?!\.)|`[^`\n]+`|"
+    r"\b\w+_\w+\b|\b[a-z]+[A-Z]\w*\b"
+)
+_SENTENCE: Final = re.compile(
+    r"[^\n.!?。！？]+(?:[.!?](?!\s|$)[^\n.!?。！？]*)*[.!?。！？]*[\"')\]]*"
+)
+_ABBREVIATION: Final = re.compile(
+    r"\b(?:e\.g|i\.e|approx|etc|vs|dr|mr|mrs|ms|no|nr|st|ca|fig|eq|sec|vol|cf|al|inc|ltd)\.$",
+    re.IGNORECASE,
+)
+_SPACE: Final = re.compile(r"\s+")
+_LONGEST: Final = 300  # characters of one quoted sentence
+_SCAN_HEAD: Final = 12_000  # characters of one text that are read, from its start
+_SCAN_TAIL: Final = 4_000  # and from its end
+_PER_RESULT: Final = 4  # sentences that one tool result may give
+_NOTHING: Final = frozenset({"none", "n/a", "-", "nothing", "none yet", "no"})
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One line of a summary: its section, the words, who said them, how much they are worth."""
+
+    section: str
+    text: str
+    who: str = ""
+    worth: int = 0
+    order: int = 0
+
+
+class Extractor:
+    """Reads messages, oldest first, in as many portions as the caller likes."""
+
+    def __init__(self) -> None:
+        self.points: list[Point] = []
+        self._calls: dict[str, ToolCallPart] = {}
+        self._asked = False
+
+    def feed(self, messages: Iterable[Message]) -> None:
+        """Read on. A huge text is read at its head and tail only."""
+        for message in messages:
+            who = message.role.value
+            for part in message.parts:
+                order = len(self.points)
+                match part:
+                    case TextPart(text=text):
+                        self._text(text, who, order)
+                    case ToolCallPart():
+                        self._calls[part.id] = part
+                    case ToolResultPart():
+                        call = self._calls.pop(part.call_id, None)
+                        self.points += _result_points(part, call, order)
+                    case _:
+                        self.points.append(Point("other", "[an image]", who, 1, order))
+
+    def _text(self, text: str, who: str, order: int) -> None:
+        found = [_judge(s, who, order + n) for n, s in enumerate(_sentences(text))]
+        if who == Role.USER.value and found and not self._asked:
+            self._asked = True
+            first = found[0]
+            found[0] = Point("goal", first.text, first.who, 12, first.order)
+        self.points += found
+
+
+def extract_points(messages: Iterable[Message]) -> list[Point]:
+    """Every sentence of the messages that may be worth keeping, in order."""
+    reader = Extractor()
+    reader.feed(messages)
+    return reader.points
+
+
+def points_of_summary(text: str) -> list[Point]:
+    """The lines of an earlier summary, so that it is updated and not summarised again (B30).
+
+    Reads what :func:`render_summary` wrote, and a model's summary by its headings.
+    """
+    headings = {title.lower(): key for key, title in SECTIONS.items()}
+    section = "fact"
+    points: list[Point] = []
+    for line in text.splitlines():
+        bare = line.strip().strip("#*").strip()
+        name = bare.rstrip(":").strip("*").lower()
+        if not bare or line in _FRAME or _INTRO_LINE.match(line):
+            continue
+        if name in headings or (bare.endswith(":") and len(bare) < 60) or line.startswith("#"):
+            section = headings.get(name) or _section_of(name)
+            continue
+        words = bare.lstrip("-*• ").strip()
+        if words.lower().rstrip(".") in _NOTHING:
+            continue
+        who, _, rest = words.partition(": ")
+        if rest and who in ("user", "assistant", "system", "tool"):
+            words = rest
+        else:
+            who = ""
+        # what has been kept once is worth more than what is new: it has proved itself
+        points.append(Point(section, words, who, _WORTH[section] + 2, len(points)))
+    return points
+
+
+def summary_count(text: str) -> int:
+    """How many messages an extractive summary stands for; 0 when it does not say."""
+    found = _INTRO_LINE.match(text)
+    return int(found.group(1).replace(",", "")) if found else 0
+
+
+_HEADING_WORDS: Final[tuple[tuple[str, str], ...]] = (
+    ("goal", "goal"), ("constraint", "constraint"), ("decision", "decision"), ("open", "open"),
+    ("next", "open"), ("blocked", "open"), ("progress", "open"), ("question", "open"),
+    ("error", "error"), ("tool", "tool"), ("file", "fact"), ("context", "fact"), ("fact", "fact"),
+)  # fmt: skip
+
+
+def _section_of(heading: str) -> str:
+    return next((key for word, key in _HEADING_WORDS if word in heading), "fact")
+
+
+_INTRO: Final = "Earlier conversation, shortened: {count} messages are left out."
+_INTRO_LINE: Final = re.compile(
+    r"Earlier conversation, shortened: ([\d,]+) messages are left out\."
+)
+_QUOTED: Final = "Lines are quoted as they were said."
+_FRAME: Final = frozenset({_QUOTED})
+
+
+def render_summary(
+    points: Iterable[Point],
+    *,
+    count: int,
+    fits: Callable[[str], bool],
+    extra: Sequence[str] = (),
+) -> str:
+    """The summary's text: the most telling points that fit, by section, in order.
+
+    Args:
+        points: Candidates; repeated ones count once, the newest stays.
+        count: How many messages it stands for.
+        fits: Whether a text is short enough.
+        extra: Lines to keep whatever else goes.
+
+    Returns:
+        Text that fits, as long as its frame does; "" when there is nothing to say. Plain filler
+        is never written, whatever room there is.
+    """
+    unique = [p for p in _unique(points) if p.worth > 0 or not p.text.isascii()]
+    if not unique and not extra:
+        return ""
+    ranked = sorted(unique, key=lambda p: (-p.worth, -p.order))
+    low, high = 0, len(ranked)
+    best = _write(ranked[:0], count, extra)
+    while low < high:  # the longest start of the ranking that fits
+        middle = (low + high + 1) // 2
+        text = _write(ranked[:middle], count, extra)
+        if fits(text):
+            low, best = middle, text
+        else:
+            high = middle - 1
+    return best if low or extra else ""
+
+
+def _write(points: Sequence[Point], count: int, extra: Sequence[str]) -> str:
+    lines = [_INTRO.format(count=f"{count:,}"), _QUOTED]
+    lines += [f"- {line}" for line in extra]
+    by_section: dict[str, list[Point]] = {}
+    for point in sorted(points, key=lambda p: p.order):
+        by_section.setdefault(point.section, []).append(point)
+    for key, title in SECTIONS.items():
+        if key in by_section:
+            lines += ["", f"{title}:"]
+            lines += [f"- {p.who}: {p.text}" if p.who else f"- {p.text}" for p in by_section[key]]
+    return "\n".join(lines)
+
+
+def _unique(points: Iterable[Point]) -> list[Point]:
+    seen: dict[str, Point] = {}
+    for point in points:
+        key = _SPACE.sub(" ", point.text).casefold().strip(" .!?")
+        old = seen.pop(key, None)
+        if old is not None and old.worth > point.worth:
+            point = Point(old.section, point.text, point.who, old.worth, point.order)
+        if key:
+            seen[key] = point
+    return list(seen.values())
+
+
+def _sentences(text: str) -> Iterator[str]:
+    if len(text) > _SCAN_HEAD + _SCAN_TAIL:
+        yield from _sentences(text[:_SCAN_HEAD])
+        yield from _sentences(text[-_SCAN_TAIL:])
+        return
+    held = ""
+    for match in _SENTENCE.finditer(text):
+        words = _SPACE.sub(" ", match.group()).strip()
+        if held:
+            words, held = f"{held} {words}", ""
+        if _ABBREVIATION.search(words):
+            held = words
+        elif len(words) > 1 and any(c.isalnum() for c in words):
+            yield _cut(words)
+    if held:
+        yield _cut(held)
+
+
+def _cut(words: str) -> str:
+    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"
+
+
+def _judge(words: str, who: str, order: int) -> Point:
+    """A sentence's section and worth."""
+    marks = {
+        "constraint": _CONSTRAINT.search(words) is not None,
+        "decision": _DECISION.search(words) is not None,
+        "error": _ERROR.search(words) is not None,
+        "open": words.endswith(("?", "？")) or _OPEN.search(words) is not None,
+    }
+    carries = (
+        2 * (_NUMBER.search(words) is not None)
+        + 2 * (_PATH.search(words) is not None)
+        + 2 * (_NAME.search(words) is not None)
+        + 2 * (_IDENTITY.search(words) is not None)
+    )
+    section = next(
+        (key for key in ("decision", "constraint", "error", "open") if marks[key]),
+        "fact" if carries else "other",
+    )
+    worth = _WORTH[section] + carries + (1 if who == "user" else 0)
+    return Point(section, words, who, worth, order)
+
+
+def _result_points(part: ToolResultPart, call: ToolCallPart | None, order: int) -> list[Point]:
+    first = _SPACE.sub(" ", part.output.strip()[:160]).strip() or "no output"
+    ending = f"error: {first}" if part.is_error else first
+    shown = call or ToolCallPart("", part.name)
+    points = [_call_point(shown, ending, order)]
+    inner = sorted(
+        (_judge(words, "tool", order + 1) for words in _sentences(part.output)),
+        key=lambda point: -point.worth,
+    )
+    # a tool's own words weigh less than what people said
+    points += [
+        Point(p.section, p.text, p.who, p.worth - 3, order + 1 + n)
+        for n, p in enumerate(inner[:_PER_RESULT])
+        if p.worth > 3 and p.text not in first
+    ]
+    return points
+
+
+def _call_point(call: ToolCallPart, ending: str, order: int) -> Point:
+    given = "" if not call.input else json.dumps(call.input, ensure_ascii=False, default=str)
+    if len(given) > 120:
+        given = f"{given[:119]}…"
+    worth = _WORTH["tool"] + (2 if ending.startswith("error") else 0)
+    return Point("tool", f"{call.name}({given}) -> {ending}", "", worth, order)
