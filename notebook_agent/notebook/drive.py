@@ -14,6 +14,7 @@ import logging
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
@@ -220,10 +221,12 @@ def internal_error(error: BaseException) -> AgentError:
     if frame is not None:
         code = frame.tb_frame.f_code
         where = f" in {code.co_name}, line {frame.tb_lineno} of {code.co_filename.split('/')[-1]}"
-    return AgentError(
+    made = AgentError(
         f"Unexpected {type(error).__name__}{where}: {str(error)[:300]}\n"
         "This is a defect of notebook_agent; see:  %agent why"
     )
+    made._frames = traceback.format_tb(error.__traceback__)  # type: ignore[attr-defined]  # for ``why``: source lines only
+    return made
 
 
 def _one_line_cancelled(outcome: Outcome) -> Cancelled:

@@ -19,7 +19,7 @@ MAX_LINES = 8
 
 def render(error: AgentError) -> list[str]:
     """The lines that stand in place of a traceback."""
-    lines = visible(error.message or str(error)).splitlines() or [""]
+    lines = visible(str(error)).splitlines() or [""]
     if len(lines) > MAX_LINES:
         lines = [*lines[: MAX_LINES - 1], "..."]
     return [f"{type(error).__name__}: {lines[0]}", *lines[1:]]

@@ -1,0 +1,141 @@
+"""ModelBook: which client a name means. Aliases, the models of this kernel, the default choice.
+
+Source: notebook side, commands (D11); Turn FSM, "CallingModel" (B36).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from notebook_agent.errors import ConfigError
+from notebook_agent.providers.base import ModelClient, full_name
+
+__all__ = ["SCRIPTED_HINT", "ModelBook"]
+
+LOCAL = "local:smollm2"
+SCRIPTED = "scripted:teacher"
+SCRIPTED_HINT = "no model is set up, so the scripted one answers; choose one with:  %agent model ID"
+
+Make = Callable[[str], ModelClient]
+
+
+def _registry_model(name: str) -> ModelClient:
+    from notebook_agent.providers import registry  # noqa: PLC0415  # reads entry points: not at load
+
+    client: ModelClient = registry.model(name)
+    return client
+
+
+def _local_name() -> str | None:
+    """The local model's name if it is installed with its file, without starting anything."""
+    from notebook_agent.providers import local_files  # noqa: PLC0415  # looks for files: not at load
+
+    return LOCAL if local_files.is_installed() else None
+
+
+class ModelBook:
+    """Names to clients, each made once per kernel.
+
+    Args:
+        namespace: Where ``@variable`` is looked up: a client of the user's own.
+        make: Makes the client of a full name; reads keys at use.
+    """
+
+    def __init__(self, namespace: Mapping[str, Any], make: Make = _registry_model) -> None:
+        self._namespace = namespace
+        self._make = make
+        self._lock = threading.Lock()
+        self._clients: dict[str, ModelClient] = {}
+        self.aliases: dict[str, str] = {}
+
+    def alias(self, name: str, target: str) -> None:
+        """``name`` means ``target`` from now on.
+
+        Raises:
+            ConfigError: The name is no name, or the aliases would form a ring.
+        """
+        if not name or ":" in name or name.startswith("@") or any(c.isspace() for c in name):
+            raise ConfigError(
+                f"An alias is one word without a colon; {name!r} is none.\n"
+                "Type:  %agent alias fast openai:gpt-4.1-mini"
+            )
+        seen = {name}
+        at = target
+        while at in self.aliases:
+            if at in seen:
+                break
+            seen.add(at)
+            at = self.aliases[at]
+        if at in seen:
+            raise ConfigError(
+                f"The alias {name!r} would mean itself.\nType:  %agent alias {name} ID"
+            )
+        self.aliases[name] = target
+
+    def expand(self, name: str) -> str:
+        """A name with its aliases followed."""
+        name = name.strip()
+        while name in self.aliases:
+            name = self.aliases[name]
+        return name
+
+    def add(self, client: ModelClient) -> str:
+        """Take in a client of the user's own; returns its full name."""
+        name = full_name(client)
+        with self._lock:
+            self._clients[name] = client
+        return name
+
+    def client(self, name: str) -> ModelClient:
+        """The client of a name; made at first use, on any thread.
+
+        Raises:
+            ConfigError: An unknown provider, a missing key; says what to type.
+        """
+        name = self.expand(name)
+        if name.startswith("@"):
+            return self._own(name[1:])
+        with self._lock:
+            made = self._clients.get(name)
+        if made is not None:
+            return made
+        made = self._make(name)
+        with self._lock:
+            return self._clients.setdefault(name, made)
+
+    def _own(self, variable: str) -> ModelClient:
+        value = self._namespace.get(variable)
+        if not isinstance(value, ModelClient):
+            raise ConfigError(
+                f"@{variable} is no model: a variable of this notebook that holds a client.\n"
+                "Type:  %agent models"
+            )
+        self.add(value)
+        return value
+
+    def full(self, name: str) -> str:
+        """``provider:name`` of a name, the client's own word."""
+        expanded = self.expand(name)
+        return full_name(self._own(expanded[1:])) if expanded.startswith("@") else expanded
+
+    def default(self) -> tuple[str, str | None]:
+        """What answers when nothing is set: the local model, else the scripted one.
+
+        Returns:
+            The name, and the line that says so for the scripted one.
+        """
+        local = _local_name()
+        return (local, None) if local else (SCRIPTED, SCRIPTED_HINT)
+
+    def forget(self, provider: str) -> None:
+        """Clients of a provider are made anew at their next use: its key has changed."""
+        with self._lock:
+            for name in [n for n in self._clients if n.split(":")[0] == provider]:
+                del self._clients[name]
+
+    def known(self) -> list[str]:
+        """Aliases and the models in use, sorted."""
+        with self._lock:
+            return sorted({*self.aliases, *self._clients})

@@ -1,0 +1,214 @@
+"""From the first line and the body of a cell to one run: everything that can be refused is
+refused here, before any request.
+
+Source: notebook side, the prompt and commands (D7, D9, N01, N02, N11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from notebook_agent.core.messages import Message
+from notebook_agent.core.policy import RuntimePolicy
+from notebook_agent.core.request import RequestOptions, TurnMode
+from notebook_agent.core.settings import StreamTimeouts
+from notebook_agent.errors import ContextExceeded, InputRejected
+from notebook_agent.notebook.arguments import CellOptions, UsageError, nearest
+from notebook_agent.notebook.formats import INSTRUCTIONS
+from notebook_agent.notebook.interpolate import Inserted, insert, literal_brace
+from notebook_agent.notebook.with_values import cells_message, values_message
+
+if TYPE_CHECKING:
+    from notebook_agent.notebook.session_core import SessionCore
+
+__all__ = ["Plan", "plan_run"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One run, ready to be sent; nothing is looked up any more.
+
+    Attributes:
+        text: The prompt with its values in place.
+        prompt: The prompt as typed, for the view.
+        model: The run's own model, full name; None = the session's.
+        tools: The run's own tools; None = the session's.
+        notices: Lines for the footer.
+    """
+
+    text: str
+    prompt: str
+    options: CellOptions
+    session: str
+    model: str | None = None
+    fallback: tuple[str, ...] | None = None
+    system: str | None = None
+    tools: tuple[Any, ...] | None = None
+    transients: tuple[Message, ...] = ()
+    request: RequestOptions = field(default_factory=RequestOptions)
+    policy: RuntimePolicy | None = None
+    timeouts: StreamTimeouts | None = None
+    mode: TurnMode | None = None
+    notices: tuple[str, ...] = ()
+
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments of ``AgentRuntime.arun``; only what the run sets."""
+        given: dict[str, Any] = {
+            "options": self.request,
+            "policy": self.policy,
+            "transients": self.transients,
+            "fresh": self.options.fresh,
+            "tools": self.tools,
+            "model": self.model,
+            "fallback": self.fallback,
+            "system": self.system,
+            "timeouts": self.timeouts,
+            "mode": self.mode,
+        }
+        return {k: v for k, v in given.items() if v is not None}
+
+
+def plan_run(agent: SessionCore, body: str, options: CellOptions) -> Plan:
+    """Check and gather everything a run needs.
+
+    Raises:
+        UsageError, InputRejected, InsertionError, ConfigError, ContextExceeded: Two or three
+            lines; nothing was sent.
+    """
+    if options.schema is not None:
+        raise UsageError(
+            "--schema is not in this version: replies cannot be validated against a class yet.\n"
+            "Type:  %%agent --format json"
+        )
+    session = options.session or agent.current
+    model = _model(agent, options)
+    inserted = _insert(agent, body, options)
+    if not inserted.text.strip():
+        raise InputRejected(
+            "The prompt is empty; nothing was sent.\nType it below the line, or:  %agent ask TEXT"
+        )
+    notices = agent.start_notices(session) + _brace_note(agent, body, options)
+    return Plan(
+        text=inserted.text,
+        prompt=body,
+        options=options,
+        session=session,
+        model=model,
+        fallback=None if options.fallback is None else _chain(agent, options.fallback),
+        system=_system(agent, options),
+        tools=_tools(agent, options),
+        transients=_transients(agent, options),
+        request=_request(options),
+        policy=_policy(agent, options),
+        timeouts=_timeouts(agent, options),
+        mode=TurnMode.NON_STREAMING if options.no_stream or not agent.settings.stream else None,
+        notices=notices,
+    )
+
+
+def _model(agent: SessionCore, options: CellOptions) -> str | None:
+    """Look the model up now: an unknown one or a missing key is said before anything else."""
+    if options.model is None:
+        agent.models_book.client(agent.model_name())
+        return None
+    name = agent.models_book.full(options.model)
+    agent.models_book.client(name)
+    return name
+
+
+def _chain(agent: SessionCore, names: tuple[str, ...]) -> tuple[str, ...]:
+    full = tuple(agent.models_book.full(n) for n in names)
+    for name in full:
+        agent.models_book.client(name)
+    return full
+
+
+def _insert(agent: SessionCore, body: str, options: CellOptions) -> Inserted:
+    window = agent.window(options.model)
+
+    def fits(expression: str, text: str) -> None:
+        # A token is at least one byte: most values need no counting.
+        if window is None or len(text.encode(errors="replace")) <= window:
+            return
+        tokens = agent.count_text(text)
+        if tokens > window:
+            raise ContextExceeded(
+                tokens,
+                window,
+                f"{{{{{expression}}}}} has {tokens:,} tokens and the window holds {window:,}. "
+                "Nothing was sent.\n"
+                f"Insert a part of it, or show its shape with:  %%agent --with {expression.split('.', maxsplit=1)[0].split('[', maxsplit=1)[0]}",
+            )
+
+    return insert(body, agent.names(), raw=options.raw, fits=fits)
+
+
+def _brace_note(agent: SessionCore, body: str, options: CellOptions) -> tuple[str, ...]:
+    name = None if options.raw else literal_brace(body, agent.namespace)
+    if name is None or "brace" in agent.said:
+        return ()
+    agent.said.add("brace")
+    return (f"{{{name}}} was sent literally; {{{{{name}}}}} inserts the variable",)
+
+
+def _system(agent: SessionCore, options: CellOptions) -> str | None:
+    if options.system is None:
+        return None
+    return agent.system_text(options.system)
+
+
+def _tools(agent: SessionCore, options: CellOptions) -> tuple[Any, ...] | None:
+    if options.no_tools:
+        return ()
+    return None if options.tools is None else tuple(agent.function(n) for n in options.tools)
+
+
+def _transients(agent: SessionCore, options: CellOptions) -> tuple[Message, ...]:
+    cap, count = agent.settings.with_tokens, agent.count_text
+    found = [
+        values_message(options.with_, agent.namespace, cap=cap, count=count),
+        cells_message(agent.cell_sources(options.cells), cap=cap, count=count),
+    ]
+    if options.format in INSTRUCTIONS:
+        found.append(Message.user(INSTRUCTIONS[options.format]))
+    return tuple(m for m in found if m is not None)
+
+
+def _request(options: CellOptions) -> RequestOptions:
+    return RequestOptions(extra=dict(options.params))
+
+
+def _policy(agent: SessionCore, options: CellOptions) -> RuntimePolicy | None:
+    changes: dict[str, Any] = {}
+    if options.max_turns is not None:
+        changes["max_iterations"] = options.max_turns
+    if options.max_tokens is not None:
+        changes["max_total_tokens"] = options.max_tokens
+    return replace(agent.policy(), **changes) if changes else None
+
+
+def _timeouts(agent: SessionCore, options: CellOptions) -> StreamTimeouts | None:
+    seconds = options.timeout or agent.settings.timeout
+    if not seconds:
+        return None
+    return StreamTimeouts().capped(seconds)
+
+
+def find_function(name: str, namespace: Mapping[str, Any], is_tool: Callable[[Any], bool]) -> Any:
+    """A function or tool of the notebook by name.
+
+    Raises:
+        UsageError: There is none of that name.
+    """
+    value = namespace.get(name)
+    if value is not None and (callable(value) or is_tool(value)):
+        return value
+    callables = [n for n, v in namespace.items() if callable(v) and not n.startswith("_")]
+    close = nearest(name, callables)
+    what = "is no function" if name in namespace else "is not defined"
+    raise UsageError(
+        f"--tools: {name!r} {what} in this notebook. Nothing was sent.\n"
+        f"Type:  %%agent --tools {close or 'my_function'}"
+    )

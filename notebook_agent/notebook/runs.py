@@ -1,0 +1,260 @@
+"""RunVerbs: everything that asks a model: prepare, drive, bind the result.
+
+Source: notebook side, running a cell and commands (D1-D6, D12, K03).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, MutableMapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from notebook_agent.core.result import RunResult
+from notebook_agent.core.session import RunStatus
+from notebook_agent.errors import AgentError
+from notebook_agent.notebook.arguments import CellOptions
+from notebook_agent.notebook.drive import BackgroundRun, Outcome, RunDriver, View
+from notebook_agent.notebook.formats import code_of, with_format
+from notebook_agent.notebook.frontend import choose, guess
+from notebook_agent.notebook.live import LiveObserver, breaker_view
+from notebook_agent.notebook.panel_state import PanelState
+from notebook_agent.notebook.prepare import Plan, plan_run
+from notebook_agent.notebook.report import Report
+from notebook_agent.notebook.request_view import dry_run
+from notebook_agent.notebook.session_core import SessionCore
+from notebook_agent.notebook.sinks import Sink, make_sink
+from notebook_agent.notebook.view import LiveView
+
+__all__ = ["Prepared", "RunVerbs"]
+
+log = logging.getLogger("notebook_agent.notebook")
+
+Start = Callable[[], Coroutine[Any, Any, RunResult]]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A run that is ready: drive it in the way that suits the caller."""
+
+    agent: RunVerbs
+    driver: RunDriver
+    options: CellOptions
+    session: str
+
+    async def awaited(self) -> RunResult:
+        """From an awaited cell."""
+        try:
+            return self.agent.finish(await self.driver.awaited(), self)
+        except AgentError as error:
+            self.agent.failed(error, self)
+            raise
+
+    def blocking(self) -> RunResult:
+        """From synchronous code."""
+        try:
+            return self.agent.finish(self.driver.blocking(), self)
+        except AgentError as error:
+            self.agent.failed(error, self)
+            raise
+
+    def background(self) -> BackgroundRun:
+        """Start and go on."""
+        handle = self.driver.background()
+        self.agent.background = [h for h in self.agent.background if not h.done] + [handle]
+        return handle
+
+
+class NullView:
+    """Shows nothing: the Python twins."""
+
+    def open(self) -> None: ...
+    def tick(self) -> None: ...
+    def close(self, outcome: Outcome) -> None: ...
+
+
+class AttachedView(LiveView):
+    """A live view that hears its runtime from ``open`` to ``close``.
+
+    Args:
+        hub: The runtime's observers.
+        shown: Where the last state is kept for ``show``, by run id.
+        notices: Lines of the notebook's own for the footer.
+    """
+
+    def __init__(
+        self,
+        observer: LiveObserver,
+        sink: Sink,
+        *,
+        hub: Any,
+        shown: MutableMapping[str, PanelState],
+        notices: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(observer, sink)
+        self._hub = hub
+        self._shown = shown
+        self._notices = notices
+
+    def open(self) -> None:
+        """First paint; from now on the observer hears the runtime."""
+        self._hub.add(self.observer)
+        super().open()
+
+    def close(self, outcome: Outcome) -> None:
+        """The end, with the notebook's own lines."""
+        self._hub.remove(self.observer)
+        if isinstance(outcome, RunResult) and self._notices:
+            outcome = replace(outcome, notices=(*outcome.notices, *self._notices))
+        super().close(outcome)
+        if self.state.run_id:
+            self._shown[self.state.run_id] = self.state
+
+
+def _panel(session: str) -> Any:
+    from notebook_agent.notebook.panel import get_panel  # noqa: PLC0415  # F4: no anywidget before it is wanted
+
+    return get_panel(session)
+
+
+class RunVerbs(SessionCore):
+    """ask and what is built on it."""
+
+    # ---- twins -------------------------------------------------------------------------------
+
+    def ask(self, text: str, **options: Any) -> RunResult:
+        """Ask and wait. Shows nothing unless ``show`` says so.
+
+        Args:
+            text: The prompt; ``{{name}}`` inserts.
+            options: Fields of :class:`CellOptions`.
+
+        Raises:
+            AgentError: The run failed, was refused, or was stopped.
+        """
+        return self.prepare(text, CellOptions(**{"show": "null", **options})).blocking()
+
+    async def aask(self, text: str, **options: Any) -> RunResult:
+        """Ask and await: the twin for a running loop."""
+        return await self.prepare(text, CellOptions(**{"show": "null", **options})).awaited()
+
+    def dry_run(self, text: str, **options: Any) -> Report:
+        """The exact request and its tokens; nothing is sent."""
+        return self.dry_run_of(text, CellOptions(**options))
+
+    def dry_run_of(self, text: str, options: CellOptions) -> Report:
+        """As :meth:`dry_run`, from a cell's options."""
+        return dry_run(self, plan_run(self, text, options))
+
+    def stop(self, session: str | None = None) -> Report:
+        """Stop what runs: background runs, or a run of another thread."""
+        runtime = self._runtimes.get(session or self.current)
+        running = [h for h in self.background if not h.done]
+        for handle in running:
+            handle.cancel()
+        if runtime is not None and runtime.active is not None:
+            runtime.cancel_signal.cancel()
+            return Report("stopping")
+        return Report("stopping" if running else "nothing is running")
+
+    # ---- preparing ---------------------------------------------------------------------------
+
+    def prepare(self, body: str, options: CellOptions) -> Prepared:
+        """Check everything and make the run's driver; nothing is sent yet.
+
+        Raises:
+            AgentError: Refused; two or three lines.
+        """
+        plan = plan_run(self, body, options)
+        runtime = self.runtime(plan.session)
+
+        async def start() -> RunResult:
+            result: RunResult = await runtime.arun(plan.text, **plan.arguments())
+            return result
+
+        return self.driven(start, runtime, plan)
+
+    def driven(self, start: Start, runtime: Any, plan: Plan) -> Prepared:
+        """The driver and the view of a run."""
+        driver = RunDriver(
+            start,
+            engine=self.engine,
+            cancel=runtime.cancel_signal,
+            view=self._view(runtime, plan),
+            road=self.road,
+        )
+        return Prepared(self, driver, plan.options, plan.session)
+
+    def _view(self, runtime: Any, plan: Plan) -> View:
+        options = plan.options
+        if options.show == "null":
+            return NullView()
+        name = choose(options.show, setting=self.settings.show, front=guess(self.shell))
+        if options.background and name == "stream":
+            name = "null"  # a terminal's prompt belongs to the person; the trail has it all
+        now = self.surroundings.now
+        live = LiveObserver(
+            runtime.session,
+            now=now,
+            model=plan.model or runtime.primary,
+            prompt=plan.prompt,
+            breaker=breaker_view(runtime.breaker.to_json(), now()),
+        )
+        sink = make_sink(name, panel=lambda: _panel(plan.session), background=options.background)
+        sink.on_stop = runtime.cancel_signal.cancel
+        return AttachedView(live, sink, hub=runtime.hub, shown=self.shown, notices=plan.notices)
+
+    def in_front(self, options: CellOptions) -> CellOptions:
+        """``--background`` where nobody is there after the cell: run it in the cell (D6)."""
+        if options.background and guess(self.shell).name == "headless":
+            print("--background: nobody is watching, so the run stays in its cell")  # noqa: T201  # D6: it says so
+            return replace(options, background=False)
+        return options
+
+    # ---- afterwards --------------------------------------------------------------------------
+
+    def finish(self, result: RunResult, run: Prepared) -> RunResult:
+        """Check the format, bind the names, propose the next cell.
+
+        Raises:
+            FormatError: The reply had to be JSON and is none.
+        """
+        self.last_error = None
+        result = with_format(result, run.options.format)
+        self.bind(result, run.options.into)
+        if run.options.format == "code" and result.status is RunStatus.COMPLETED:
+            self.propose(code_of(result.text) or result.text)
+        if run.options.record:
+            self.write_record(result, run.options.record, run.session)
+        return result
+
+    def failed(self, error: AgentError, run: Prepared) -> None:
+        """Keep the error for ``why`` and bind what there is of a result."""
+        self.note_error(error)
+        result = getattr(error, "result", None)
+        if isinstance(result, RunResult):
+            self.bind(result, run.options.into)
+            if run.options.record:
+                self.write_record(result, run.options.record, run.session)
+
+    def bind(self, result: RunResult, into: str | None) -> None:
+        """``_``, ``Out[n]`` and ``--into NAME``: the same object, nothing displayed."""
+        hook = getattr(self.shell, "displayhook", None)
+        if hook is not None and hasattr(hook, "update_user_ns"):
+            hook.update_user_ns(result)
+        else:
+            self.namespace["_"] = result
+        if into:
+            self.namespace[into] = result
+
+    def propose(self, code: str) -> None:
+        """Put code into the next cell; it is never run."""
+        if self.shell is not None:
+            self.shell.set_next_input(code, replace=False)
+
+    def write_record(self, result: RunResult, path: str, session: str) -> None:
+        """Write the run file of ``--record``."""
+        from notebook_agent.notebook.verbs.replaying import write_run_file  # noqa: PLC0415  # only when asked
+
+        if result.run.id:  # a refused run has none
+            write_run_file(self, result.run.id, path, session)

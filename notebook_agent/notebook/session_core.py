@@ -1,0 +1,337 @@
+"""SessionCore: what every verb stands on: runtimes by session name, models, store, settings (F14).
+
+One object per kernel. It holds one ``AgentRuntime`` per session name, the models and aliases,
+the settings and the engine's loop; the magics only read arguments and call it.
+
+Source: notebook side, commands (section 3, D11, D21, F14).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Coroutine, Iterator, Mapping, MutableMapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from notebook_agent.core.context import TokenCounter
+from notebook_agent.core.messages import ToolCallPart
+from notebook_agent.core.policy import RuntimePolicy
+from notebook_agent.core.request import RequestOptions
+from notebook_agent.core.session import Run, Session
+from notebook_agent.engine.clock import SYSTEM, PinnedClock, Surroundings, pinned
+from notebook_agent.errors import AgentError, Cancelled, ConfigError, StoreError
+from notebook_agent.notebook.arguments import UsageError
+from notebook_agent.notebook.kernel_loop import EngineDriver, default_driver
+from notebook_agent.notebook.model_book import ModelBook
+from notebook_agent.notebook.prepare import find_function
+from notebook_agent.notebook.road import KernelRoad, no_asker
+from notebook_agent.notebook.settings import Settings
+from notebook_agent.notebook.stdin import asker_for
+
+__all__ = ["SessionCore", "current_surroundings"]
+
+T = TypeVar("T")
+
+
+def current_surroundings(settings: Settings) -> Surroundings:
+    """The real clock and ids, or the pinned ones (D16)."""
+    return pinned(PinnedClock()) if settings.pinned else SYSTEM
+
+
+class SessionCore:
+    """What the verbs share.
+
+    Args:
+        namespace: The notebook's variables, for ``{{name}}``, tools and results.
+        shell: The IPython shell, None in a script.
+        settings: See :class:`Settings`.
+        engine: Where the engine runs; default: a thread of its own, started at the first run.
+        models: Names to clients.
+    """
+
+    def __init__(
+        self,
+        namespace: MutableMapping[str, Any] | None = None,
+        *,
+        shell: Any = None,
+        settings: Settings | None = None,
+        engine: EngineDriver | None = None,
+        models: ModelBook | None = None,
+    ) -> None:
+        self.shell = shell
+        self._namespace: MutableMapping[str, Any] = {} if namespace is None else namespace
+        self.settings = settings or Settings()
+        self.engine = engine or default_driver()
+        self.models_book = models or ModelBook(_NamesOf(self))
+        self.road = KernelRoad(asker=lambda: asker_for(shell) if shell is not None else no_asker())
+        self.current = "default"
+        self.options = RequestOptions()
+        self.said: set[str] = set()
+        self.last_error: AgentError | None = None
+        self.background: list[Any] = []
+        self.shown: dict[str, Any] = {}
+        self._runtimes: dict[str, Any] = {}
+        self._store: Any = None
+        self._store_line: str | None = None
+        self._counter: TokenCounter | None = None
+        self._surroundings: Surroundings | None = None
+
+    # ---- the notebook ----------------------------------------------------------------------
+
+    @property
+    def namespace(self) -> MutableMapping[str, Any]:
+        """The notebook's variables; the shell's own dict, which ``%reset`` may replace."""
+        return self._namespace if self.shell is None else self.shell.user_ns
+
+    def names(self) -> Mapping[str, Any]:
+        """The variables as a prompt sees them: ``In`` holds the sources as they were typed."""
+        history = getattr(getattr(self.shell, "history_manager", None), "input_hist_raw", None)
+        return self.namespace if history is None else {**self.namespace, "In": history}
+
+    def cell_sources(self, count: int) -> list[str]:
+        """The last ``count`` cells as typed, oldest first, without the one that runs now."""
+        history = getattr(getattr(self.shell, "history_manager", None), "input_hist_raw", None)
+        if not count or not history:
+            return []
+        return [one for one in history[1:-1] if one.strip()][-count:]
+
+    def function(self, name: str) -> Any:
+        """A function or tool of the notebook.
+
+        Raises:
+            UsageError: There is none of that name.
+        """
+        return find_function(name, self.namespace, lambda v: hasattr(v, "schema"))
+
+    def system_text(self, text: str) -> str:
+        """A system prompt as given, or the text of ``@variable``.
+
+        Raises:
+            UsageError: There is no such variable.
+        """
+        if not text.startswith("@"):
+            return text
+        name = text[1:]
+        if name not in self.namespace:
+            raise UsageError(
+                f"--system: there is no variable {name!r} in this notebook. Nothing was sent.\n"
+                f'Type:  {name} = "..."     in a cell of its own'
+            )
+        return str(self.namespace[name])
+
+    # ---- models ------------------------------------------------------------------------------
+
+    def model_name(self) -> str:
+        """Full name of the model that the next run asks, unless its cell names another."""
+        chosen = self.settings.model or self.models_book.default()[0]
+        return self.models_book.full(chosen)
+
+    def start_notices(self, session: str) -> tuple[str, ...]:
+        """Lines that are said once: which model was chosen for want of one, where things go."""
+        lines = []
+        if not self.settings.model and "model" not in self.said:
+            line = self.models_book.default()[1]
+            if line:
+                self.said.add("model")
+                lines.append(line)
+        self.runtime(session)  # opens the store: its line is known now
+        if self._store_line and "store" not in self.said:
+            self.said.add("store")
+            lines.append(self._store_line)
+        return tuple(lines)
+
+    def policy(self) -> RuntimePolicy:
+        """The limits of a run by the settings."""
+        given: dict[str, Any] = {}
+        if self.settings.max_turns:
+            given["max_iterations"] = self.settings.max_turns
+        if self.settings.max_tokens:
+            given["max_total_tokens"] = self.settings.max_tokens
+        return RuntimePolicy(**given)
+
+    def window(self, model: str | None = None) -> int | None:
+        """Window in tokens of the model that will serve, None when it is not known."""
+        name = self.model_name() if model is None else self.models_book.full(model)
+        capabilities = getattr(self.models_book.client(name), "capabilities", None)
+        found = None if capabilities is None else capabilities().context_window
+        limit = self.policy().max_input_tokens
+        return found if limit is None or found is None else min(found, limit)
+
+    # ---- counting ----------------------------------------------------------------------------
+
+    @property
+    def counter(self) -> TokenCounter:
+        """The one counter of trigger, gauge and notebook (L20); its vocabulary loads at use."""
+        if self._counter is None:
+            from notebook_agent.engine.tokenizer import default_counter  # noqa: PLC0415  # loads at use, not with the extension
+
+            self._counter = default_counter()
+        return self._counter
+
+    def count_text(self, text: str) -> int:
+        """Tokens of a text."""
+        return self.counter.count_text(text)
+
+    # ---- settings ----------------------------------------------------------------------------
+
+    def apply_setting(self, name: str, value: Any) -> None:
+        """Take over one setting; open sessions follow where they can."""
+        setattr(self.settings, name, value)
+        for runtime in self._runtimes.values():
+            match name:
+                case "model" if value:
+                    runtime.switch_model(self.models_book.full(value))
+                case "fallback":
+                    runtime.set_fallback([self.models_book.full(n) for n in self.settings.backups])
+                case "system":
+                    runtime.system = value or None
+                case "max_turns" | "max_tokens":
+                    runtime.policy = self.policy()
+
+    def note_error(self, error: AgentError) -> None:
+        """Keep an error for ``why``; the user's own stop is none."""
+        if not isinstance(error, Cancelled):
+            self.last_error = error
+
+    # ---- runtimes ----------------------------------------------------------------------------
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """Clock and ids of this kernel's runs."""
+        if self._surroundings is None:
+            self._surroundings = current_surroundings(self.settings)
+        return self._surroundings
+
+    def runtime(self, session: str | None = None) -> Any:
+        """The runtime of a session name; made at first use."""
+        name = session or self.current
+        if name not in self._runtimes:
+            self._runtimes[name] = self._make_runtime(name)
+        return self._runtimes[name]
+
+    def _make_runtime(self, name: str) -> Any:
+        from notebook_agent.engine.runtime import AgentRuntime  # noqa: PLC0415  # the engine loads at the first run
+
+        settings = self.settings
+        # Ruling: D21, a name is a new session in every kernel; `session load` takes one up.
+        fresh = Session(id=self.surroundings.new_id("session"), name=name)
+        return AgentRuntime(
+            self.models_book.client(self.model_name()),
+            resolve_client=self.models_book.client,
+            system=settings.system or None,
+            policy=self.policy(),
+            options=self.options,
+            fallback=tuple(self.models_book.full(n) for n in settings.backups),
+            store=self.store(),
+            session=fresh,
+            counter=self.counter,
+            surroundings=self.surroundings,
+            approve=self._approve,
+            run_on_main=self.road.run_on_main,
+        )
+
+    async def _approve(self, call: ToolCallPart) -> bool | None:
+        """Ask a person whether a tool may run (D20)."""
+        given = json.dumps(call.input, ensure_ascii=False)
+        shown = given if len(given) <= 200 else given[:200] + "..."
+        return await self.road.ask(f"The model wants to run {call.name}({shown}). Allow? [y/N] ")
+
+    @property
+    def sessions(self) -> list[str]:
+        """Names of this kernel's sessions."""
+        return sorted({"default", self.current, *self._runtimes})
+
+    def store(self) -> Any:
+        """The store of this kernel, opened at first use (D21)."""
+        if self._store is None:
+            from notebook_agent.engine.store.open import open_store  # noqa: PLC0415  # at the first run
+
+            try:
+                # Pinned ids begin anew in every kernel: they must not meet those of the last one.
+                wanted = self.settings.store or ("memory" if self.settings.pinned else "")
+                self._store = open_store(wanted, notify=self._note_store)
+            except StoreError as error:
+                raise ConfigError(
+                    f'{error.message}\nType:  %config AgentMagics.store = "memory"',
+                    field="store",
+                    value=self.settings.store,
+                ) from None
+        return self._store
+
+    def existing_store(self) -> Any:
+        """The store if it is open or its file is there; looking makes no file (D21)."""
+        if self._store is None:
+            from notebook_agent.engine.store.open import default_path  # noqa: PLC0415  # as in store
+
+            setting = self.settings.store
+            if setting == "memory" or (self.settings.pinned and not setting):
+                return None
+            if not (Path(setting).expanduser() if setting else default_path()).exists():
+                return None
+        return self.store()
+
+    def _note_store(self, line: str) -> None:
+        self._store_line = line
+
+    # ---- blocking and errors -------------------------------------------------------------------
+
+    def block(self, coro: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the engine's loop and wait for it: Python twins of short chores.
+
+        Raises:
+            AgentError: This platform cannot wait.
+        """
+        if not self.engine.own_thread:
+            coro.close()
+            raise AgentError("This Python has no threads: await the twin that begins with 'a'.")
+        return self.engine.submit(coro).result()
+
+    def last_run(self, session: str | None = None) -> Run | None:
+        """The newest run of a session, None when there is none."""
+        runs = self.runtime(session).session.runs
+        return runs[-1] if runs else None
+
+    def find_run(self, ref: str | None, session: str | None = None) -> Run:
+        """A run by id, by the start of an id, or by number; the newest when None.
+
+        Raises:
+            UsageError: There is none.
+        """
+        runs = self.runtime(session).session.runs
+        if not runs:
+            raise UsageError("This session has no runs yet.\nType:  %agent ask TEXT")
+        if ref is None:
+            return runs[-1]  # type: ignore[no-any-return]  # see _make_runtime
+        if ref.lstrip("-").isdigit() and -len(runs) <= int(ref) < len(runs):
+            return runs[int(ref)]  # type: ignore[no-any-return]  # as above
+        found = [r for r in runs if r.id == ref] or [r for r in runs if r.id.startswith(ref)]
+        if len(found) != 1:
+            raise UsageError(
+                f"There is no run {ref!r}: give 0 to {len(runs) - 1}, or an id.\n"
+                "Type:  %agent history"
+            )
+        return found[0]  # type: ignore[no-any-return]  # as above
+
+    def close(self) -> None:
+        """Stop what runs and end the engine's thread; the sessions' stores are closed."""
+        for runtime in self._runtimes.values():
+            runtime.cancel_signal.cancel()
+        self.engine.close()
+        if self._store is not None:
+            self._store.close()
+
+
+class _NamesOf(Mapping[str, Any]):
+    """The namespace as it is now, whichever dict the shell holds."""
+
+    def __init__(self, core: SessionCore) -> None:
+        self._core = core
+
+    def __getitem__(self, name: str) -> Any:
+        return self._core.namespace[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._core.namespace)
+
+    def __len__(self) -> int:
+        return len(self._core.namespace)

@@ -1,0 +1,176 @@
+"""The conversation: reset, undo, session, compact, resume.
+
+Source: notebook side, commands (D21); LLM turn, "Compaction" (L97-L106); Turn FSM (B75, B78).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from notebook_agent.core.result import RunResult
+from notebook_agent.notebook.arguments import CellOptions, UsageError
+from notebook_agent.notebook.prepare import Plan
+from notebook_agent.notebook.report import Report
+from notebook_agent.notebook.runs import Prepared, RunVerbs
+
+__all__ = ["ConversationVerbs"]
+
+
+class ConversationVerbs(RunVerbs):
+    """Verbs that change what the next run starts from."""
+
+    def reset(self, hard: bool = False, session: str | None = None) -> Report:  # an option's name
+        """Clear the conversation; the audit trail stays, unless ``hard``."""
+        self.runtime(session).reset(hard=hard)
+        kept = "conversation and audit trail are gone" if hard else "the audit trail stays"
+        return Report(f"the conversation is empty; {kept}")
+
+    def undo(self, runs: int = 1, session: str | None = None) -> Report:
+        """Drop the last runs from the conversation; log and trail stay."""
+        gone = self.runtime(session).undo(runs)
+        if not gone:
+            return Report("there is nothing to undo")
+        word = "run" if len(gone) == 1 else "runs"
+        return Report(f"{len(gone)} {word} left the conversation; log and trail stay", data=gone)
+
+    def session(self, action: str | None = None, name: str | None = None) -> Report:
+        """List the sessions, name the current one, take one up, or delete one.
+
+        Args:
+            action: list, save, load or delete; None lists.
+            name: The session's name or id.
+        """
+        if action in (None, "list"):
+            return self._list_sessions()
+        if not name:
+            raise UsageError(f"session {action} needs a name.\nType:  %agent session {action} NAME")
+        if action == "save":
+            row = self.runtime().rename_session(name)
+            self._runtimes[name] = self._runtimes.pop(self.current)
+            self.current = name
+            where = self.store().location
+            note = "; it ends with this kernel" if where == "memory" else f" in {where}"
+            return Report(f"session {row.name!r} is kept{note}")
+        if action == "load":
+            return self._load(name)
+        return self._delete(name)
+
+    def _list_sessions(self) -> Report:
+        store = self.existing_store()
+        rows = [] if store is None else store.list_sessions()
+        mine = {r.session.id: n for n, r in self._runtimes.items()}
+        table = tuple(
+            (
+                row.name,
+                str(row.run_count),
+                str(row.message_count),
+                time.strftime("%Y-%m-%d %H:%M", time.gmtime(row.updated_at)),
+                row.id,
+                ("current" if mine[row.id] == self.current else "open") if row.id in mine else "",
+            )
+            for row in rows
+        )
+        if not table:
+            return Report("no stored sessions", lines=(f"current: {self.current}, no run yet",))
+        header = ("name", "runs", "messages", "changed (UTC)", "id", "")
+        return Report("", header=header, rows=table, data=rows)
+
+    def _load(self, name: str) -> Report:
+        if name in self._runtimes:  # of this kernel: just go there
+            self.current = name
+            return self._loaded(self._runtimes[name])
+        runtime = self._make_runtime(name)
+        session = runtime.load_session(name)
+        self._runtimes[session.name] = runtime
+        self.current = session.name
+        return self._loaded(runtime)
+
+    def _loaded(self, runtime: Any) -> Report:
+        session = runtime.session
+        line = (
+            f"session {session.name!r}: {len(session.runs)} runs, {len(session.history)} messages"
+        )
+        broken = runtime.status().resumable if runtime.active is None else ()
+        hint = (f"A run was broken off. Go on with:  %agent resume {broken[0]}",) if broken else ()
+        return Report(line, lines=hint)
+
+    def _delete(self, name: str) -> Report:
+        from notebook_agent.engine.runtime.session_state import find  # noqa: PLC0415  # with the engine, at use
+
+        store = self.store()
+        row = find(store, name)
+        for key, runtime in list(self._runtimes.items()):
+            if runtime.session.id == row.id:
+                runtime.reset(hard=True)
+                del self._runtimes[key]
+                if self.current == key:
+                    self.current = "default"
+                return Report(f"session {row.name!r} is deleted")
+        store.delete_session(row.id)
+        return Report(f"session {row.name!r} is deleted")
+
+    # ---- compaction --------------------------------------------------------------------------
+
+    async def acompact(
+        self,
+        action: str | None = None,
+        changes: Mapping[str, Any] | None = None,
+        session: str | None = None,
+    ) -> Report:
+        """Compact now, preview a pass, or show and change the policy."""
+        runtime = self.runtime(session)
+        if action == "policy" or (action is None and changes):
+            policy = runtime.set_compaction(**changes) if changes else runtime.compaction
+            pairs = tuple((f, str(getattr(policy, f))) for f in type(policy).__slots__)
+            return Report("compaction policy", pairs, data=policy)
+        if changes:
+            raise UsageError(
+                f"compact {action} takes no changes.\nType:  %agent compact policy threshold=80"
+            )
+        if action == "now":
+            return _pass_report("compacted", await runtime.acompact_now())
+        return _pass_report("would compact; nothing was changed", await runtime.acompact_preview())
+
+    def compact(
+        self,
+        action: str | None = None,
+        changes: Mapping[str, Any] | None = None,
+        session: str | None = None,
+    ) -> Report:
+        """As :meth:`acompact`, waiting for it."""
+        return self.block(self.acompact(action, changes, session))
+
+    # ---- resume ------------------------------------------------------------------------------
+
+    def prepare_resume(self, run: str | None = None, session: str | None = None) -> Prepared:
+        """A run that was broken off, ready to go on (B75)."""
+        runtime = self.runtime(session)
+        options = CellOptions()
+        name = session or self.current
+        plan = Plan(text="", prompt="(resumed)", options=options, session=name)
+
+        async def start() -> RunResult:
+            result: RunResult = await runtime.aresume(run)
+            return result
+
+        return self.driven(start, runtime, plan)
+
+    def resume(self, run: str | None = None, session: str | None = None) -> RunResult:
+        """Go on with a run that was broken off, and wait for it."""
+        return self.prepare_resume(run, session).blocking()
+
+
+def _pass_report(said: str, result: Any) -> Report:
+    """What a compaction pass did or would do, before and after measured the same way (P07)."""
+    head = said if result.applied else f"not compacted: {result.detail or 'nothing to gain'}"
+    pairs = [
+        ("tokens before", f"{result.tokens_before:,}"),
+        ("tokens after", f"{result.tokens_after:,}"),
+        ("strategy", result.strategy),
+    ]
+    if result.applied and result.detail:
+        pairs.append(("detail", result.detail))
+    lines = ("", "summary:", str(result.summary)) if getattr(result, "summary", None) else ()
+    return Report(head, tuple(pairs), lines=lines, data=result)

@@ -1,0 +1,246 @@
+"""What is set: model, models, alias, system, tools, fallback, breaker, config, key.
+
+Source: notebook side, commands (D11, F3, X05); LLM turn (L82, L83).
+"""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from notebook_agent.errors import ConfigError
+from notebook_agent.notebook.arguments import UsageError, nearest
+from notebook_agent.notebook.frontend import guess, proven
+from notebook_agent.notebook.report import Report
+from notebook_agent.notebook.runs import RunVerbs
+from notebook_agent.providers.base import ModelClient, full_name
+
+__all__ = ["SetupVerbs"]
+
+NONE = ("none", "None", "off", "-")
+
+
+class SetupVerbs(RunVerbs):
+    """Verbs that show and change settings."""
+
+    def model(self, name: str | ModelClient | None = None) -> Report:
+        """Show the model, or choose it for every session of this kernel.
+
+        Args:
+            name: ``provider:name``, an alias, ``@variable``, or a client.
+
+        Raises:
+            ConfigError: There is no such model, or its key is missing; nothing changes.
+        """
+        if name is None:
+            return Report(
+                "", (("model", self._chosen()),), lines=("choose with:  %agent model ID",)
+            )
+        full = (
+            self.models_book.add(name) if not isinstance(name, str) else self.models_book.full(name)
+        )
+        client = self.models_book.client(full)
+        for runtime in self._runtimes.values():
+            runtime.switch_model(full)
+        self.settings.model = full
+        return Report("", (("model", full), ("capabilities", _capabilities(client))))
+
+    def _chosen(self) -> str:
+        return self.settings.model or self.models_book.default()[0]
+
+    async def amodels(self, provider: str | None = None) -> Report:
+        """The models that endpoints offer, asked now; and the aliases of this kernel."""
+        name = self.model_name() if provider is None else f"{provider.rstrip(':')}:"
+        rows = [
+            (alias, f"alias of {target}")
+            for alias, target in sorted(self.models_book.aliases.items())
+        ]
+        lines: list[str] = []
+        try:
+            rows += [(full, "") for full in await self._offered(name)]
+        except ConfigError as error:
+            lines += str(error).splitlines()
+        rows += [(n, "in use") for n in self.models_book.known() if n not in {r[0] for r in rows}]
+        return Report("models", header=("name", ""), rows=tuple(rows), lines=tuple(lines))
+
+    async def _offered(self, name: str) -> Sequence[str]:
+        from notebook_agent.providers import registry  # noqa: PLC0415  # reads entry points: not at load
+
+        listing = getattr(registry, "list_models", None)
+        provider = name.split(":", maxsplit=1)[0]
+        if listing is not None:
+            return [f"{provider}:{m}" if ":" not in m else m for m in await listing(provider)]
+        return []
+
+    def models(self, provider: str | None = None) -> Report:
+        """As :meth:`amodels`, waiting for it."""
+        return self.block(self.amodels(provider))
+
+    def alias(self, name: str | None = None, target: str | None = None) -> Report:
+        """Show the aliases, or make one."""
+        if name is None or target is None:
+            if name is not None:
+                raise UsageError(
+                    f"alias needs a name and a model.\nType:  %agent alias {name} openai:gpt-4.1-mini"
+                )
+            rows = tuple(sorted(self.models_book.aliases.items()))
+            return Report(
+                "" if rows else "no aliases", header=("alias", "model") if rows else (), rows=rows
+            )
+        self.models_book.alias(name, target)
+        return Report(f"{name} = {self.models_book.expand(name)}")
+
+    def system(self, text: str | None = None) -> Report:
+        """Show or set the system prompt of the current session and of new ones."""
+        if text is None:
+            now = (
+                self._runtimes[self.current].system
+                if self.current in self._runtimes
+                else self.settings.system
+            )
+            return Report(now or "no system prompt")
+        prompt = "" if text in NONE else self.system_text(text)
+        self.settings.system = prompt
+        if self.current in self._runtimes:
+            self._runtimes[self.current].system = prompt or None
+        return Report("system prompt set" if prompt else "no system prompt")
+
+    def tools(
+        self, action: str | None = None, names: Sequence[str] = (), session: str | None = None
+    ) -> Report:
+        """Show the tools, register functions of the notebook, or take tools away."""
+        registry = self.runtime(session).registry
+        if action is not None and not names:
+            raise UsageError(
+                f"tools {action} needs names.\nType:  %agent tools {action} my_function"
+            )
+        for name in names:
+            if action == "add":
+                registry.register(self.function(name))
+            elif not registry.remove(name):
+                close = nearest(name, registry.names()) or ", ".join(registry.names()) or "none"
+                raise UsageError(f"There is no tool {name!r}.\nType:  %agent tools rm {close}")
+        rows = tuple((t.name, _first_line(t.description)) for t in registry)
+        return Report(
+            "" if rows else "no tools", header=("tool", "what it does") if rows else (), rows=rows
+        )
+
+    def fallback(
+        self, chain: str | Sequence[str] | None = None, session: str | None = None
+    ) -> Report:
+        """Show or set the chain of backups; ``none`` clears it."""
+        if chain is not None:
+            given = chain.split(",") if isinstance(chain, str) else list(chain)
+            names = [n.strip() for n in given if n.strip() and n.strip() not in NONE]
+            full = tuple(self.models_book.full(n) for n in names)
+            for name in full:
+                self.models_book.client(name)
+            self.settings.fallback = ",".join(full)
+            self.runtime(session).set_fallback(full)
+        return self.breaker(session=session)
+
+    def breaker(self, action: str | None = None, session: str | None = None) -> Report:
+        """Show the breaker, clear it, or trip it by hand."""
+        breaker = self.runtime(session).breaker
+        now = self.surroundings.now()
+        if action == "reset":
+            breaker.reset()
+        elif action == "trip":
+            breaker.trip(now)
+        data = breaker.to_json(now)
+        pairs = [
+            ("state", str(data["state"])),
+            ("primary", breaker.original_model),
+            ("serves", str(data["routed_model"])),
+            ("failures in a row", str(data["consecutive_failures"])),
+            ("probes succeeded", str(data["primary_success_count"])),
+        ]
+        left = data.get("cooldown_left_s")
+        if data["state"] == "fallback" and left is not None:
+            pairs.append(("next probe in", f"{left:.0f} s"))
+        rows = tuple(
+            (e.name, f"{e.attempt_count} of {e.max_fail_count}", "resting" if e.failed else "ready")
+            for e in breaker.chain
+        )
+        header = ("backup", "strikes", "") if rows else ()
+        note = () if rows else ("no backups; set a chain with:  %agent fallback A,B",)
+        return Report("breaker", tuple(pairs), header, rows, note, data)
+
+    def config(self) -> Report:
+        """All settings, and the front end guessed and proven."""
+        pairs = [(k, repr(v)) for k, v in self.settings.pairs().items()]
+        front = guess(self.shell)
+        hello = proven()
+        pairs.append(("front end guessed", f"{front.name} ({front.sign}), shown by {front.sink}"))
+        pairs.append(("front end proven", "a panel answered" if hello else "nothing answered yet"))
+        note = "change one with:  %config AgentMagics.max_turns = 4"
+        return Report("settings", tuple(pairs), lines=(note,), data=self.settings.pairs())
+
+    def configure(self, **changes: Any) -> Report:
+        """Change settings by name: the twin of ``%config``.
+
+        Raises:
+            ConfigError: There is no such setting.
+        """
+        for name, value in changes.items():
+            if name not in self.settings.pairs():
+                close = nearest(name, self.settings.pairs())
+                raise ConfigError(
+                    f"There is no setting {name!r}; nearest: {close}", field=name, value=value
+                )
+            setattr(self.settings, name, value)
+        return self.config()
+
+    def set_request_options(self, **extra: Any) -> Report:
+        """Request parameters of all following runs; a cell's own beat them (L13)."""
+        self.options = replace(self.options, extra={**self.options.extra, **extra})
+        for runtime in self._runtimes.values():
+            runtime.set_request_options(self.options)
+        return Report("request options", tuple((k, repr(v)) for k, v in self.options.extra.items()))
+
+    def key(self, name: str | None = None, save: bool = False) -> Report:  # an option's name
+        """Ask for a provider's key and keep it for this kernel, or in the keyring.
+
+        The key is never an argument, so that it is in no history, no notebook and no traceback.
+        """
+        from notebook_agent.providers import registry  # noqa: PLC0415  # reads entry points: not at load
+
+        known: Mapping[str, Any] = {str(p): None for p in registry.providers()}
+        if name is None or name not in known:
+            close = nearest(name or "", known) or "openai"
+            said = (
+                "key needs the provider's name"
+                if name is None
+                else f"There is no provider {name!r}"
+            )
+            raise UsageError(f"{said}: {', '.join(sorted(known))}.\nType:  %agent key {close}")
+        registry.set_key(name, getpass.getpass(f"key for {name}: "), save=save)
+        self.models_book.forget(name)
+        where = "in the keyring" if save else "for this kernel"
+        return Report(f"the key for {name} is kept {where}")
+
+
+def _capabilities(client: ModelClient) -> str:
+    read = getattr(client, "capabilities", None)
+    if read is None:
+        return f"{full_name(client)}: not known"
+    known = read()
+    words = [
+        w
+        for w, v in (
+            ("tools", known.tool_calling),
+            ("images", known.vision),
+            ("thinking", known.thinking),
+        )
+        if v
+    ]
+    window = (
+        "window unknown" if known.context_window is None else f"window {known.context_window:,}"
+    )
+    return ", ".join([window, *words])
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[0] if text.strip() else ""
