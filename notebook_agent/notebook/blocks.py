@@ -22,6 +22,8 @@ _SETEXT: Final = re.compile(r" {0,3}-+[ \t]*")
 _ALONE: Final = re.compile(
     r" {0,3}(?:#{1,6}(?:[ \t]|$)|(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$)"
 )
+# A line that has not ended yet, and can already be nothing but the start of a new block.
+_EARLY: Final = re.compile(r" {0,3}(?:[-*+] +(?:[^\s*+_-]|\*\*\S)|\d{1,9}[.)] +\S|#{1,6} +\S)")
 # A block that never ends (no blank line for ever) is cut here, at a line end; one line that never
 # ends is cut at twice this. Bounds what the renderer ever sees at once.
 LONG: Final = 8_192
@@ -47,6 +49,10 @@ def split_blocks(text: str, scan: Scan, turn: int = 0) -> tuple[list[TextBlock],
             if len(text) - start > 2 * LONG and not scan.fence:  # one endless line
                 done.append(TextBlock(text[start:], turn, scan.mode == "item"))
                 start, pos, scan = len(text), len(text), Scan()
+            elif pos > start and scan.mode in ("item", "para") and _EARLY.match(text, pos):
+                if _step(text[pos:], scan)[0]:  # shown as its own block from its first word on
+                    done.append(TextBlock(text[start:pos], turn, scan.mode == "item"))
+                    start, scan = pos, Scan()
             break
         line = text[pos:end]
         next_pos = end + 1

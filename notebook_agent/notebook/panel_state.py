@@ -216,7 +216,6 @@ class PanelState:
     first_text_at: float | None = None
     attempt_at: float | None = None
     text_chars: int = 0
-    stream_s: float = 0.0
     at_state: int = -1
     seen: frozenset[int] = frozenset()
     bad: int = -1

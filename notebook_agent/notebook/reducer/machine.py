@@ -115,7 +115,11 @@ def _context_built(state: PanelState, e: ev.ContextBuilt) -> PanelState:
 
 def _compacting(state: PanelState, e: ev.CompactionTriggered) -> PanelState:
     words = say("compacting", turn=state.turn, used=e.used, limit=e.limit, reason=e.reason)
-    return replace(state, status="compacting", line=words, line_mark="compacting")
+    gauge = state.gauge
+    if e.used:  # the estimate that set it off; the rest of it is history
+        rest = gauge.system + gauge.tools + gauge.transients
+        gauge = replace(gauge, history=max(0, e.used - rest))
+    return replace(state, status="compacting", line=words, line_mark="compacting", gauge=gauge)
 
 
 def _compacted(state: PanelState, e: ev.CompactionCompleted) -> PanelState:

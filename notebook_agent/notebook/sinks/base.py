@@ -67,4 +67,5 @@ def ipython_display(
     more: dict[str, Any] = {} if display_id is None else {"display_id": display_id}
     if update:
         more["update"] = True
-    display(dict(data), raw=True, metadata=dict(metadata), **more)
+    show: Any = display  # IPython has no types
+    show(dict(data), raw=True, metadata=dict(metadata), **more)
