@@ -16,7 +16,9 @@ from notebook_agent.providers.base import ModelClient
 __all__ = ["aask", "ask"]
 
 
-def ask(text: str | Message, *, model: ModelClient | str | None = None, **settings: Any) -> RunResult:
+def ask(
+    text: str | Message, *, model: ModelClient | str | None = None, **settings: Any
+) -> RunResult:
     """Ask a model once, from a script or a notebook cell.
 
     Works where an event loop is running (a notebook cell, an async function) without patching

@@ -11,12 +11,16 @@ from notebook_agent.core.messages import Message, Role
 
 __all__ = ["SUMMARY_MARK", "is_summary", "trim"]
 
-SUMMARY_MARK = "summary"  # ids of summaries begin so: the compactor gives them
+# How a summary is known: the id that the compactor gives it, or the words it begins with.
+SUMMARY_MARK = ("summary", "[Summary of the earlier conversation")
 
 
 def is_summary(message: Message) -> bool:
     """Whether the message is a compaction's summary."""
-    return message.id.startswith(SUMMARY_MARK)
+    mark, words = SUMMARY_MARK
+    return message.id.startswith(mark) or (
+        message.role is Role.USER and message.text_content().startswith(words)
+    )
 
 
 def trim(

@@ -150,9 +150,11 @@ def check_b13(records):
         state = record.state.name
         if state == "BUILDING_CONTEXT" and previous is not None:
             came = (previous.state.name, type(previous.outcome).__name__)
-            assert came[0] == "CHECKING_POLICY" or isinstance(
-                previous.action, CompactAndRetry
-            ) or came == ("BUILDING_CONTEXT", "CompactionTriggered")
+            assert (
+                came[0] == "CHECKING_POLICY"
+                or isinstance(previous.action, CompactAndRetry)
+                or came == ("BUILDING_CONTEXT", "CompactionTriggered")
+            )
         if waiting:
             assert state != "CHECKING_POLICY"
         if isinstance(record.action, CompactAndRetry):
@@ -171,8 +173,10 @@ def check_legal(messages):
         assert message.parts, message
         if message.role is Role.ASSISTANT:
             assert not open_calls, f"calls without results: {open_calls}"
-            assert message.tool_calls or message.text_content().strip() or any(
-                getattr(p, "refusal", False) for p in message.parts
+            assert (
+                message.tool_calls
+                or message.text_content().strip()
+                or any(getattr(p, "refusal", False) for p in message.parts)
             )
             for call in message.tool_calls:
                 assert call.id not in open_calls

@@ -68,7 +68,7 @@ def _filled(window, turns, **given):
     runtime = make(["x" * 300], compaction=CompactionPolicy(window=200_000), **given)
     for n in range(turns):
         run(runtime, f"question {n} " + "y" * 300)
-    runtime.set_compaction(window=window, keep_tokens=700, summary_tokens=200)
+    runtime.set_compaction(window=window)
     return runtime
 
 
@@ -165,9 +165,7 @@ def test_trace_07_permanent_error() -> None:
 
 def test_trace_08_length_with_follow_up() -> None:
     cut = Reply(text="The first half", stop_reason="length")
-    runtime = make(
-        [cut, " and the second."], policy=RuntimePolicy(max_output_recovery_attempts=1)
-    )
+    runtime = make([cut, " and the second."], policy=RuntimePolicy(max_output_recovery_attempts=1))
     result = run(runtime)
     assert trace(runtime, result) == [
         *PLAIN[:3],

@@ -162,6 +162,8 @@ class AgentRuntime(Verbs):
             self._complete_once,
             compaction_hooks,
             surroundings,
+            window_of=self.llm.window_of,
+            cancel=self.cancel_signal,
         )
 
     # --- running

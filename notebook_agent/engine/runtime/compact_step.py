@@ -11,6 +11,7 @@ from notebook_agent.core import agent_events as ev
 from notebook_agent.core import outcomes as o
 from notebook_agent.core.compaction import emergency_line, trigger
 from notebook_agent.core.route import Route
+from notebook_agent.core.sendable import sendable
 from notebook_agent.engine.compaction_values import CompactionResult
 from notebook_agent.engine.context_pipeline import exhausted
 from notebook_agent.engine.observers import Compaction
@@ -33,11 +34,14 @@ async def compacting(run: RunContext) -> o.TurnOutcome:
     overhead = sum(run.pipeline.overhead.parts(run.counter, run.system, run.tools))
     result = await run.compactor.compact(
         run.base.messages,
-        run.pending(),
+        [m for m in map(sendable, run.pending()) if m is not None],
         reason=over.reason,
         window=over.limit,
         reserved=overhead + facts.reserved,
         session_state=run.session_facts,
+        passes=facts.passes,
+        model="" if run.route is None else run.route.model,
+        run_id=run.frame.run_id,
     )
     if result.applied:
         _stage(run, result)
@@ -80,6 +84,7 @@ def _stage(run: RunContext, result: CompactionResult) -> None:
         ]
         staged.messages += run.session.marker_entries(result, run_id=run.frame.run_id)
         staged.then.append(partial(run.session.conversation.replace, messages))
+    run.staged.then.append(partial(run.compactor.after_rewrite, result))
     saved = result.tokens_before - result.tokens_after
     run.staged.then.append(
         partial(

@@ -8,6 +8,7 @@ L119, L127).
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from typing import Any
 
@@ -123,7 +124,9 @@ async def record(
         return o.Cancelled(error) if isinstance(error, Cancelled) else o.StorageError(error)
     run.session.conversation.upto += len(staged.messages)
     for then in staged.then:
-        then()
+        told = then()
+        if inspect.isawaitable(told):
+            await told
     run.staged = Staged()
     _tell(run, state, outcome, action)
     return None

@@ -26,6 +26,7 @@ from notebook_agent.engine.compactor import CompactionService
 from notebook_agent.engine.context_pipeline import Built, ContextPipeline, Wanted
 from notebook_agent.engine.conversation import Conversation
 from notebook_agent.engine.llm_turn import LlmTurn
+from notebook_agent.engine.memory import LoopMemory
 from notebook_agent.engine.observers import ObserverHub
 from notebook_agent.engine.router import ModelRouter
 from notebook_agent.engine.runtime.recorder import Recorder
@@ -34,7 +35,7 @@ from notebook_agent.engine.store.base import MessageRecord, ToolExecution
 from notebook_agent.engine.turn_values import AttemptFacts
 from notebook_agent.errors import AgentError
 
-__all__ = ["MemoryKeeper", "RunContext", "Staged", "ToolRunner"]
+__all__ = ["RunContext", "Staged", "ToolRunner"]
 
 
 class ToolRunner(Protocol):
@@ -53,20 +54,6 @@ class ToolRunner(Protocol):
         ...
 
 
-class MemoryKeeper(Protocol):
-    """Memory as the steps see it (L111)."""
-
-    async def note(
-        self, turn: int, calls: Sequence[ToolCallPart], results: Sequence[ToolResultPart], /
-    ) -> None:
-        """The gist of a turn's tool calls."""
-        ...
-
-    async def consolidate(self, question: str, answer: str, /) -> None:
-        """A run completed."""
-        ...
-
-
 @dataclass(slots=True)
 class Staged:
     """What a step wants written in its transition's transaction (B58).
@@ -78,7 +65,7 @@ class Staged:
     turn: Turn | None = None
     unserved: UnservedTurn | None = None
     undo: list[Callable[[], None]] = field(default_factory=list)
-    then: list[Callable[[], None]] = field(default_factory=list)
+    then: list[Callable[[], Any]] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -127,7 +114,7 @@ class RunContext:
     session_facts: CompactionState = field(default_factory=CompactionState)
     owner: Mapping[str, Any] = field(default_factory=dict)
     error: AgentError | None = None
-    memory: MemoryKeeper | None = None
+    memory: LoopMemory | None = None
     started_s: float = 0.0
     turn_started_s: float = 0.0
 

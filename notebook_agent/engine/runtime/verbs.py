@@ -303,6 +303,8 @@ class Verbs:
                 window=window,
                 reserved=reserved,
                 session_state=self.compaction_facts,
+                model=self.llm.breaker.routed_model(),
+                manual=True,
             )
             if result.applied:
                 state.append(state.marker_entries(result))
@@ -312,6 +314,7 @@ class Verbs:
                     "on_compaction",
                     Compaction(result.tokens_before, result.tokens_after, saved, result.strategy),
                 )
+                await self.compactor.after_rewrite(result)
             return result
 
     def compact_preview(self) -> CompactionPreview:
@@ -327,7 +330,7 @@ class Verbs:
             reason="manual",
             window=window,
             reserved=reserved,
-            session_state=self.compaction_facts,
+            model=self.llm.breaker.routed_model(),
         )
 
     async def _room(self) -> tuple[int, int]:
