@@ -276,9 +276,8 @@ def _escalation(now: Situation, attempts: int) -> RateLimitEscalation:
 
 def _come_back_later(now: Situation) -> AgentError:
     old = now.error
-    hint = now.hint
-    if not isinstance(old, ProviderError) or hint is None:
-        return old
+    assert isinstance(old, ProviderError)  # only a provider can be overloaded
+    hint = old.retry_after or 0.0
     return ProviderError(
         old.kind,
         f"{old.message}\nThe provider says to return {return_time(hint, now.wall)}.",

@@ -143,6 +143,8 @@ async def race(
     task.add_done_callback(lambda _t: rouse())
     try:
         await wake
+        if reply_first and late:  # a reply that is ready in the deadline's own tick counts (L61)
+            await asyncio.sleep(0)
         if signal.is_cancelled():
             raise Cancelled
         if task.done() and (reply_first or not late):

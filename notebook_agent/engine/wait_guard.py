@@ -137,7 +137,9 @@ class WaitGuard:
         if self._timeouts.passthrough:
             return
         due = min(self._waited_since + self.limit, self.due)
-        self._schedule(max(due - self.loop_time(), 0.0))
+        delay = max(due - self.loop_time(), 0.0)
+        # The first event changes the limit, and nothing touches the timer when it comes.
+        self._schedule(delay if self.events else min(delay, self._timeouts.per_event_timeout))
 
     def _schedule(self, delay: float) -> None:
         if self._timer is not None:
