@@ -15,7 +15,7 @@ from notebook_agent.core.accumulator import parse_arguments
 from notebook_agent.core.messages import ToolCallPart
 from notebook_agent.errors import ConfigError
 from notebook_agent.providers.errors import error_object
-from notebook_agent.providers.wire import Decoder, load_lenient, usage_int
+from notebook_agent.providers.wire import MADE_ID, Decoder, load_lenient, usage_int
 
 __all__ = ["APIS", "decode_body", "usage_figures"]
 
@@ -105,7 +105,8 @@ def _result(events: list[e.StreamEvent], decoder: Decoder, api: str) -> dict[str
     for event in events:
         match event:
             case e.PartStart(index=index, part=ToolCallPart(id=call_id, name=name, input=given)):
-                calls[index] = {"id": call_id, "name": name, "arguments_raw": ""}
+                shown = None if call_id.startswith(MADE_ID) else call_id
+                calls[index] = {"id": shown, "name": name, "arguments_raw": ""}
                 if given is not None:
                     objects.add(index)
             case e.IndexedDelta(delta=e.Text(text=text, refusal=refusal)):

@@ -30,7 +30,7 @@ from notebook_agent.core.messages import TextPart, ToolCallPart
 from notebook_agent.core.response import ENDING_OF_WORD, Ending, Usage
 from notebook_agent.errors import ProviderError
 from notebook_agent.providers.sse import StreamCaps
-from notebook_agent.providers.wire import StreamDecoder, decode_lenient, usage_int
+from notebook_agent.providers.wire import MADE_ID, StreamDecoder, decode_lenient, usage_int
 
 __all__ = ["ChatDecoder", "chat_usage"]
 
@@ -343,7 +343,7 @@ class ChatDecoder(StreamDecoder):
             call.name = function.name
             if not call.id:
                 # Ruling: S05-S08 do not say what an absent id becomes; results must pair with it.
-                call.id = f"call_{self._id}_{len(self._calls) - 1}"
+                call.id = f"{MADE_ID}{self._id}_{len(self._calls) - 1}"
             call.lane = self.lanes.open(call, ToolCallPart(call.id, call.name), out)
             raw = call.raw + raw
             call.raw = ""

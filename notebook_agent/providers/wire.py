@@ -28,7 +28,19 @@ from notebook_agent.providers.errors import (
 )
 from notebook_agent.providers.sse import Named, Splitter, SseEvents, StreamCaps
 
-__all__ = ["Decoder", "Lanes", "StreamDecoder", "decode_lenient", "load_lenient", "usage_int"]
+__all__ = [
+    "MADE_ID",
+    "Decoder",
+    "Lanes",
+    "StreamDecoder",
+    "decode_lenient",
+    "load_lenient",
+    "usage_int",
+]
+
+# Ids that we made because the wire carried none start like this; they are never sent back to a
+# service that has no ids.
+MADE_ID = "made_"
 
 T = TypeVar("T")
 
