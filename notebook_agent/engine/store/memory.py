@@ -100,9 +100,10 @@ class MemoryStore:
             box.row = replace(box.row, config=codec.plain(config), updated_at=at)
 
     def rename_session(self, session_id: str, name: str) -> None:
+        kept = session_name(name)
         with self._lock:
             box = self._session(session_id)
-            box.row = replace(box.row, name=session_name(name))
+            box.row = replace(box.row, name=kept)
 
     def update_usage(self, session_id: str, usage: Usage) -> None:
         with self._lock:

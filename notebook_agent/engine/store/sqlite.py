@@ -45,15 +45,8 @@ _PUT_EXECUTION = (
     + " ON CONFLICT (run_id, id) DO UPDATE SET "
     + ", ".join(
         f"{name} = excluded.{name}"
-        for name in (
-            "turn",
-            "arguments",
-            "status",
-            "result",
-            "is_error",
-            "duration_s",
-            "created_at",
-        )
+        for name in rows.EXECUTION_COLUMNS.replace(" ", "").split(",")
+        if name not in ("id", "run_id")
     )
 )
 _RUN_SETS = ", ".join(f"{name} = ?" for name in rows.RUN_COLUMNS.split(", "))
