@@ -141,6 +141,7 @@ class MessagesDecoder(StreamDecoder):
         if lane is None:
             return
         if delta.text is not None:
+            self._blocks[index]["came"] = True
             out.append(e.IndexedDelta(lane, e.Text(delta.text)))
         elif delta.partial_json is not None:
             if delta.partial_json:
@@ -158,7 +159,7 @@ class MessagesDecoder(StreamDecoder):
         kind = block.get("type")
         if kind == "text":
             self._parts += 1
-            self._blocks[index] = {"type": "text"}
+            self._blocks[index] = {"type": "text", "came": bool(block.get("text"))}
             lane = self.lanes.open(index, TextPart(""), out)
             if block.get("text"):
                 out.append(e.IndexedDelta(lane, e.Text(str(block["text"]))))
@@ -188,6 +189,8 @@ class MessagesDecoder(StreamDecoder):
             # Whole arguments in the opening block, as compatible servers and replies send them.
             raw = msgspec.json.encode(block["input"]).decode()
             out.append(e.IndexedDelta(lane, e.InputJson(raw)))
+        elif lane is not None and block.get("type") == "text" and not block["came"]:
+            self._parts -= 1  # an empty text becomes no part
         self.lanes.close(index, out)
 
     def _usage(self, sent: object, out: list[e.StreamEvent]) -> None:

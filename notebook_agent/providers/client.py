@@ -102,6 +102,11 @@ class HttpModelClient:
         """The endpoint without anything secret; key of the rate limiter."""
         return self._wire.endpoint.url
 
+    @property
+    def full_name(self) -> str:
+        """``provider:name``."""
+        return f"{self.provider}:{self._model}"
+
     def capabilities(self) -> Capabilities:
         """What the model can do, as far as it is known."""
         return self._capabilities
@@ -191,6 +196,10 @@ class HttpModelClient:
         """How the key travels."""
         return {"authorization": Secret(f"Bearer {key.reveal()}")}
 
+    def more_headers(self) -> dict[str, str | Secret]:
+        """Header fields that the format demands."""
+        return {}
+
     def make_decoder(self, content_type: str, caps: StreamCaps) -> Decoder | None:
         """The decoder of a streamed answer; None for a media type that is a whole reply."""
         raise NotImplementedError
@@ -221,32 +230,46 @@ class HttpModelClient:
         error = from_error_object(document)
         raise self._explained(error or self._no_reply(body))
 
-    async def get_json(self, path: str) -> Any:
-        """A document of the endpoint (models, properties).
+    async def get_json(self, path: str, body: bytes | None = None) -> Any:
+        """A document of the endpoint (models, properties, counts); a POST when it has a body.
 
         Raises:
             ProviderError: It was refused or is no JSON.
         """
-        check_allowed(f"{self.provider}:{self._model}")
+        check_allowed(self.full_name)
+        method = "GET" if body is None else "POST"
         try:
-            answer = await self._wire.open(path, self._all_headers(), method="GET")
+            answer = await self._wire.open(path, self._all_headers(), body, method=method)
         except ProviderError as problem:
             error = self._explained(problem)
         else:
             try:
-                body = await answer.read()
+                sent = await answer.read()
             finally:
                 await answer.aclose()
             try:
-                return load_lenient(body)
+                return load_lenient(sent)
             except ValueError:
-                error = self._no_reply(body)
+                error = self._no_reply(sent)
         raise error
+
+    @staticmethod
+    def names_in(document: Any) -> list[str]:
+        """Model names of a listing: under ``data`` or ``models``, by ``id``, ``name`` or ``model``."""
+        entries = document
+        if isinstance(document, dict):
+            entries = document.get("data") or document.get("models")
+        found = {
+            str(entry.get("id") or entry.get("name") or entry.get("model"))
+            for entry in (entries if isinstance(entries, list) else ())
+            if isinstance(entry, dict)
+        }
+        return sorted(found - {"None"})
 
     async def _ask(
         self, request: StreamRequest, options: RequestOptions, *, stream: bool
     ) -> Answer:
-        check_allowed(f"{self.provider}:{self._model}")
+        check_allowed(self.full_name)
         path, body = self.encode(request, options, stream=stream)
         try:
             return await self._wire.open(path, self._all_headers(), body)
@@ -261,6 +284,7 @@ class HttpModelClient:
         key = self._key() if callable(self._key) else self._key
         if key:
             headers.update(self.key_headers(key))
+        headers.update(self.more_headers())
         headers.update(self._headers)
         return headers
 

@@ -25,6 +25,7 @@ __all__ = [
     "data_uri",
     "encode_json",
     "encode_messages",
+    "encode_with_state",
     "open_exchange",
     "sent_tools",
     "system_note",
@@ -97,6 +98,37 @@ def encode_messages(
     if not merge:
         return out
     return [encode(m).data for m in _merged(messages, key, encode, mergeable)]
+
+
+def encode_with_state(
+    messages: Sequence[Message],
+    states: Mapping[int, Mapping[str, Any]],
+    key: object,
+    encode: Callable[[Message], Encoded],
+    encode_state: Callable[[Message, Mapping[str, Any]], Encoded],
+    mergeable: Callable[[str], bool],
+) -> list[bytes]:
+    """As :func:`encode_messages`, with provider state in the open tool exchange (L2).
+
+    The exchange follows a user message and alternates, so nothing merges across its border.
+
+    Args:
+        messages: The conversation.
+        states: Position -> state, from :func:`open_exchange`.
+        key: Where a message keeps its bytes.
+        encode: Encodes one message without state.
+        encode_state: Encodes an assistant message with its state.
+        mergeable: Whether two neighbours of a role must become one.
+    """
+    if not states:
+        return encode_messages(messages, key, encode, mergeable)
+    pieces = encode_messages(messages[: min(states)], key, encode, mergeable)
+    for at in range(min(states), len(messages)):
+        if at in states:
+            pieces.append(encode_state(messages[at], states[at]).data)
+        else:
+            pieces += encode_messages((messages[at],), key, encode, mergeable)
+    return pieces
 
 
 def _told(message: Message) -> Message:

@@ -6,7 +6,7 @@ Source: LLM turn, "Building the request" (L7, L8, L10-L16, L18); cases S03-S12, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -20,13 +20,14 @@ from notebook_agent.core.request import (
     ToolSchema,
 )
 from notebook_agent.providers.base import Capabilities
+from notebook_agent.providers.capabilities import from_listing
 from notebook_agent.providers.client import HttpModelClient, unsupported
 from notebook_agent.providers.encoding import (
     Encoded,
     ToolBytes,
     arguments_of,
     encode_json,
-    encode_messages,
+    encode_with_state,
     open_exchange,
     sent_tools,
 )
@@ -198,18 +199,16 @@ class OpenAIChat(HttpModelClient):
         return self._decoder(self._caps).whole(document, out)
 
     async def learn(self) -> Capabilities:
-        """The window from ``/models`` or llama.cpp's ``/props``, where the endpoint tells.
+        """What the endpoint's model list states of this model: window, tools, vision.
 
         Raises:
             ProviderError: The endpoint does not answer.
         """
         document = await self.get_json("/models")
-        entries = document.get("data") if isinstance(document, dict) else None
+        entries = document.get("data") if isinstance(document, dict) else document
         for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, dict) and entry.get("id") == self._model:
-                window = _window(entry)
-                if window is not None:
-                    self._capabilities = _learnt(self._capabilities, window)
+                self._capabilities = from_listing(entry, self._capabilities)
         return self._capabilities
 
     async def list_models(self) -> list[str]:
@@ -218,18 +217,12 @@ class OpenAIChat(HttpModelClient):
         Raises:
             ProviderError: The endpoint does not answer.
         """
-        document = await self.get_json("/models")
-        entries = document.get("data") if isinstance(document, dict) else document
-        return sorted(
-            str(entry["id"])
-            for entry in (entries if isinstance(entries, list) else ())
-            if isinstance(entry, dict) and "id" in entry
-        )
+        return self.names_in(await self.get_json("/models"))
 
     def _decoder(self, caps: StreamCaps) -> ChatDecoder:
         return ChatDecoder(
             caps,
-            full_name=f"{self.provider}:{self._model}",
+            full_name=self.full_name,
             reasoning_back=self.dialect.reasoning_back,
         )
 
@@ -237,26 +230,10 @@ class OpenAIChat(HttpModelClient):
         messages = request.messages
         back = self.dialect.reasoning_back
         states = open_exchange(messages, f"{self.provider}:{model}") if back else {}
-        pieces = encode_messages(messages, _MEMO, _encode_message, _mergeable)
-        if states:
-            pieces = self._with_state(messages, states)
+        pieces = encode_with_state(messages, states, _MEMO, _encode_message, _assistant, _mergeable)
         if request.system:
             pieces.insert(0, encode_json({"role": "system", "content": request.system}))
         return msgspec.Raw(b"[" + b",".join(pieces) + b"]")
-
-    def _with_state(
-        self, messages: tuple[Message, ...], states: Mapping[int, Mapping[str, Any]]
-    ) -> list[bytes]:
-        """The open tool exchange once more, with its reasoning; it follows a user message."""
-        start = min(states)
-        pieces = encode_messages(messages[:start], _MEMO, _encode_message, _mergeable)
-        for at in range(start, len(messages)):
-            message = messages[at]
-            if at in states:
-                pieces.append(_assistant(message, states[at]).data)
-            else:
-                pieces += encode_messages((message,), _MEMO, _encode_message, _mergeable)
-        return pieces
 
     def _strict(self, options: RequestOptions) -> bool:
         constraint = options.tool_constraint
@@ -286,23 +263,3 @@ def _tool(tool: ToolSchema, strict: bool) -> dict[str, Any]:
     if strict:
         function["strict"] = True
     return {"type": "function", "function": function}
-
-
-_WINDOW_FIELDS: Final = ("context_length", "context_window", "max_context_length", "max_model_len")
-
-
-def _window(entry: Mapping[str, Any]) -> int | None:
-    """The window that a model listing states (OpenRouter, Groq, Mistral, vLLM, llama.cpp)."""
-    meta = entry.get("meta")
-    places = [entry.get(name) for name in _WINDOW_FIELDS]
-    if isinstance(meta, Mapping):
-        places.append(meta.get("n_ctx"))
-    return next(
-        (v for v in places if isinstance(v, int) and not isinstance(v, bool) and v > 0), None
-    )
-
-
-def _learnt(known: Capabilities, window: int) -> Capabilities:
-    if known.source == "user" and known.context_window is not None:
-        return known
-    return replace(known, context_window=window, source="endpoint")

@@ -1,0 +1,217 @@
+"""Anthropic messages: the client and its requests.
+
+Source: LLM turn, "Building the request" (L2, L7, L8, L10-L12, L18); case K06.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from notebook_agent.core import events as e
+from notebook_agent.core.messages import (
+    ImagePart,
+    Message,
+    Role,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from notebook_agent.core.request import (
+    RequestOptions,
+    StreamRequest,
+    ToolConstraint,
+    ToolSchema,
+)
+from notebook_agent.providers.anthropic_stream import MessagesDecoder
+from notebook_agent.providers.client import HttpModelClient, unsupported
+from notebook_agent.providers.encoding import (
+    Encoded,
+    ToolBytes,
+    arguments_of,
+    data_uri,
+    encode_json,
+    encode_with_state,
+    open_exchange,
+    sent_tools,
+)
+from notebook_agent.providers.secret import Secret
+from notebook_agent.providers.sse import StreamCaps
+
+__all__ = ["AnthropicMessages"]
+
+_VERSION: Final = "2023-06-01"
+_MEMO: Final = "wire:anthropic-messages"
+# Ruling: the format demands max_tokens and the seeds set none; the model's own limit where it is
+# known, else this many.
+_MAX_TOKENS: Final = 8192
+_MARKER: Final = {"type": "ephemeral"}
+
+
+def _image(part: ImagePart) -> dict[str, Any]:
+    inline = data_uri(part.source)
+    if inline is None:
+        return {"type": "image", "source": {"type": "url", "url": part.source}}
+    source = {"type": "base64", "media_type": inline[0], "data": inline[1]}
+    return {"type": "image", "source": source}
+
+
+def _result(part: ToolResultPart) -> dict[str, Any]:
+    content: Any = part.output
+    if part.images:
+        content = [_image(i) for i in part.images]
+        if part.output:
+            content.insert(0, {"type": "text", "text": part.output})
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": part.call_id, "content": content}
+    if part.is_error:
+        block["is_error"] = True
+    return block
+
+
+def _encode_message(message: Message) -> Encoded:
+    if message.role is Role.ASSISTANT:
+        return _assistant(message, None)
+    blocks: list[dict[str, Any]] = [_result(r) for r in message.results]  # results go first
+    for part in message.parts:
+        if isinstance(part, TextPart):
+            if part.text:
+                blocks.append({"type": "text", "text": part.text})
+        elif isinstance(part, ImagePart):
+            blocks.append(_image(part))
+    return _wire("user", blocks)
+
+
+def _assistant(message: Message, state: Mapping[str, Any] | None) -> Encoded:
+    blocks: list[dict[str, Any]] = []
+    thinking = [dict(t) for t in (state or {}).get("thinking", ()) if isinstance(t, Mapping)]
+    for at, part in enumerate(message.parts):
+        while thinking and thinking[0].get("at", 0) <= at:
+            blocks.append(_thinking(thinking.pop(0)))
+        if isinstance(part, TextPart):
+            if part.text.strip():
+                blocks.append({"type": "text", "text": part.text})
+        elif isinstance(part, ToolCallPart):
+            given = arguments_of(part.input)
+            blocks.append({"type": "tool_use", "id": part.id, "name": part.name, "input": given})
+    return _wire("assistant", blocks)
+
+
+def _thinking(block: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in block.items() if k != "at"}
+
+
+def _wire(role: str, blocks: list[dict[str, Any]]) -> Encoded:
+    if not blocks:
+        return Encoded("", "", b"")
+    content: Any = blocks
+    if len(blocks) == 1 and blocks[0]["type"] == "text":
+        content = blocks[0]["text"]
+    return Encoded(role, role, encode_json({"role": role, "content": content}))
+
+
+class AnthropicMessages(HttpModelClient):
+    """A model behind Anthropic's messages format.
+
+    Args:
+        model: The bare model name.
+        prompt_cache: Put a cache marker behind tools and system prompt.
+        given: Everything else as :class:`HttpModelClient`.
+    """
+
+    api: ClassVar[str] = "anthropic-messages"
+
+    def __init__(self, model: str, *, prompt_cache: bool = False, **given: Any) -> None:
+        super().__init__(model, **given)
+        self._cache = prompt_cache
+        self._tools = ToolBytes()
+
+    def key_headers(self, key: Secret) -> dict[str, str | Secret]:
+        """``x-api-key``."""
+        return {"x-api-key": key}
+
+    def more_headers(self) -> dict[str, str | Secret]:
+        """The format's version."""
+        return {"anthropic-version": _VERSION}
+
+    def encode(
+        self, request: StreamRequest, options: RequestOptions, *, stream: bool
+    ) -> tuple[str, bytes]:
+        """The request body, from bytes kept beside the messages."""
+        model = options.model or self._model
+        states = open_exchange(request.messages, f"{self.provider}:{model}")
+        pieces = encode_with_state(
+            request.messages, states, _MEMO, _encode_message, _assistant, lambda _role: True
+        )
+        body: dict[str, Any] = {
+            "model": model,
+            "max_tokens": self._capabilities.max_output or _MAX_TOKENS,
+            "messages": msgspec.Raw(b"[" + b",".join(pieces) + b"]"),
+        }
+        if request.system:
+            body["system"] = request.system
+            if self._cache:
+                block = {"type": "text", "text": request.system, "cache_control": _MARKER}
+                body["system"] = [block]
+        if stream:
+            body["stream"] = True
+        tools = sent_tools(request, options)
+        if options.tool_constraint is ToolConstraint.GRAMMAR:
+            raise unsupported("tool_constraint", self.provider, "keep tools to a grammar")
+        if tools is not None:
+            strict = options.tool_constraint is ToolConstraint.STRICT
+            body["tools"] = self._tools.get(tools, strict, lambda t: _tool(t, strict))
+        if options.response_format is not None:
+            body["output_config"] = {"format": self._format(options.response_format)}
+        body |= options.extra
+        return "/v1/messages", encode_json(body)
+
+    def make_decoder(self, content_type: str, caps: StreamCaps) -> MessagesDecoder | None:
+        """A decoder; None when the server answered with one JSON document."""
+        if content_type == "application/json":
+            return None
+        return MessagesDecoder(caps, full_name=self.full_name)
+
+    def reply_events(self, document: Any, out: list[e.StreamEvent]) -> bool:
+        """Events of an unstreamed reply."""
+        return MessagesDecoder(full_name=self.full_name).whole(document, out)
+
+    async def list_models(self) -> list[str]:
+        """Names that the endpoint offers.
+
+        Raises:
+            ProviderError: The endpoint does not answer.
+        """
+        return self.names_in(await self.get_json("/v1/models?limit=1000"))
+
+    async def count_tokens(self, request: StreamRequest, options: RequestOptions) -> int | None:
+        """Input tokens by the provider's own count; a request is sent.
+
+        Raises:
+            ProviderError: The endpoint does not answer.
+        """
+        _, body = self.encode(request, options, stream=False)
+        document = msgspec.json.decode(body)
+        document.pop("max_tokens", None)
+        reply = await self.get_json("/v1/messages/count_tokens", encode_json(document))
+        found = reply.get("input_tokens") if isinstance(reply, dict) else None
+        return found if isinstance(found, int) else None
+
+    def _format(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        if wanted.get("type") != "json_schema" or not isinstance(wanted.get("schema"), Mapping):
+            raise unsupported(
+                "response_format", self.provider, f"force the format {wanted.get('type')!r}"
+            )
+        return {"type": "json_schema", "schema": wanted["schema"]}
+
+
+def _tool(tool: ToolSchema, strict: bool) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "name": tool.name,
+        "description": tool.description,
+        "input_schema": tool.parameters,
+    }
+    if strict:
+        out["strict"] = True
+    return out
