@@ -10,6 +10,7 @@ from typing import Any
 
 from notebook_agent.core.response import Usage
 from notebook_agent.core.session import Run, RunStatus, Turn, UnservedTurn
+from notebook_agent.core.text import visible
 
 __all__ = ["RunResult"]
 
@@ -58,3 +59,7 @@ class RunResult:
 
     def __str__(self) -> str:
         return self.text
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002  # IPython's signature
+        """A cell's last value shows the reply itself, control characters made visible."""
+        printer.text(visible(self.text))
