@@ -59,6 +59,8 @@ def _or_default(model: ModelClient | str | None) -> ModelClient | str:
     named = os.environ.get("NOTEBOOK_AGENT_MODEL", "").strip()
     if named:
         return named
-    from notebook_agent.providers import local  # noqa: PLC0415  # looks for files: not at import
+    from notebook_agent.providers.local_files import (  # noqa: PLC0415  # looks for files
+        is_installed,
+    )
 
-    return "local:smollm2" if local.is_installed() else "scripted:teacher"
+    return "local:smollm2" if is_installed() else "scripted:teacher"

@@ -6,11 +6,11 @@ L113, L116, L122).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from notebook_agent.core import agent_events as ev
-from notebook_agent.core.breaker import Breaker, BreakerConfig
+from notebook_agent.core.breaker import Breaker, BreakerConfig, BreakerState
 from notebook_agent.core.compaction import CompactionPolicy
 from notebook_agent.core.context import Contributor, TokenCounter
 from notebook_agent.core.messages import Message
@@ -131,18 +131,10 @@ class AgentRuntime(Verbs):
         self.approve = approve
         self.run_on_main = run_on_main
         self.loops = loops or LoopPolicy()
-        self.convergence = ConvergenceDetector(self.loops)
         self.admission = Admission(admission)
-        self.active: RunContext | None = None
-        self.last_error: BaseException | None = None
         self.hub = ObserverHub([_TurnWatch(self), *observers])
         self._wanted_session = session
-        self._state: SessionState | None = None
-        self._breakers: dict[str, Breaker] = {}
-        self.strikes: dict[str, int] = {}
-        self.overhead = Overhead()
-        self.compaction_facts = CompactionState()
-        self.greeted = False
+        self._begin_life()
         self.llm = LlmTurn(
             resolve_client=self.clients,
             breaker=self.breaker_of(self.primary),
@@ -156,12 +148,27 @@ class AgentRuntime(Verbs):
             mode=mode,
             text_streamer=text_streamer,
         )
-        self.compactor = CompactionService(
+        self.compactor = self._make_compactor(compaction_hooks)
+
+    def _begin_life(self) -> None:
+        """What the session gathers as it goes."""
+        self.active: RunContext | None = None
+        self.last_error: BaseException | None = None
+        self.greeted = False
+        self.strikes: dict[str, int] = {}
+        self.overhead = Overhead()
+        self.compaction_facts = CompactionState()
+        self.convergence = ConvergenceDetector(self.loops)
+        self._state: SessionState | None = None
+        self._breakers: dict[str, Breaker] = {}
+
+    def _make_compactor(self, hooks: Sequence[Any]) -> CompactionService:
+        return CompactionService(
             self.compaction,
             self.counter,
             self._complete_once,
-            compaction_hooks,
-            surroundings,
+            hooks,
+            self.surroundings,
             window_of=self.llm.window_of,
             cancel=self.cancel_signal,
         )
@@ -236,6 +243,21 @@ class AgentRuntime(Verbs):
             chain = [name for name in self.fallback if name != model]
             found = self._breakers[model] = Breaker(self.breaker_config, model, chain)
         return found
+
+    def restore_breaker(self, kept: Mapping[str, Any] | None) -> None:
+        """Take over the breaker of a run's earlier life, where ours has seen nothing yet."""
+        if kept is None:
+            return
+        model = str(kept["original_model"])
+        ours = self.breaker_of(model)
+        untouched = ours.state is BreakerState.PRIMARY and ours.data.consecutive_failures == 0
+        if not untouched:
+            return
+        breaker = Breaker.from_json(kept, now=self.surroundings.now())
+        breaker.set_chain([entry.name for entry in ours.chain])
+        self._breakers[model] = breaker
+        if self.llm.breaker is ours:
+            self.llm.use_breaker(breaker)
 
     def _open(self, wanted: Session | str | None) -> SessionState:
         if isinstance(wanted, str):

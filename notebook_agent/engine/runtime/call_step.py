@@ -107,7 +107,6 @@ def _failed(run: RunContext, error: AgentError, built: Built) -> o.TurnOutcome:
         facts.failed_attempts += call.attempts
         facts.failed_usage = added(facts.failed_usage, call.failed_usage)
         facts.reserved = built.estimate.transients
-        run.route = None  # the route is looked up again: it may be another model's window
         return o.ContextOverBudget(built.estimate.total, built.window, "provider")
     return o.ProviderError(error)
 

@@ -60,6 +60,7 @@ async def compacting(run: RunContext) -> o.TurnOutcome:
             f"Automatic compaction pauses after {result.circuit_opened} failures in a row; "
             "try again with:  %agent compact now"
         )
+    facts.reserved = 0  # once (L108)
     run.frame.compaction_result(applied=result.applied)
     if not result.applied:
         run.notice(_words(run, result, over))

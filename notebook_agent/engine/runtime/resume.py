@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from notebook_agent.core.messages import Message
 from notebook_agent.core.policy import RuntimePolicy
+from notebook_agent.core.request import TurnMode
 from notebook_agent.core.run_frame import RunFrame
 from notebook_agent.core.session import Run, RunEventRecord
 from notebook_agent.core.turn_fsm import BreakLoop, CompactAndRetry, Continue, Fail, TurnState
@@ -37,6 +38,7 @@ class Broken:
         begin: Nothing of it was recorded yet: it starts from its input.
         executed: Its tool executions, by call id, of the turn it stood in.
         order: Order number for its next event.
+        breaker: The breaker as it stood, None when no snapshot tells.
     """
 
     run: Run
@@ -44,15 +46,28 @@ class Broken:
     begin: bool = False
     executed: Mapping[str, ToolExecution] = field(default_factory=dict)
     order: int = 0
+    breaker: Mapping[str, Any] | None = None
 
-    def options(self) -> RunOptions:
-        """The settings the run was started with, as far as they are recorded."""
+    def options(self, *, primary: str, known_tools: Collection[str]) -> RunOptions:
+        """The settings the run was started with, as far as they are recorded.
+
+        Request parameters are recorded by name only (X05): the runtime's own are used.
+
+        Args:
+            primary: The runtime's model.
+            known_tools: Names of its tools; one that is gone is answered as not available.
+        """
         config = self.run.config
-        policy = config.get("policy")
+        policy, mode, tools = config.get("policy"), config.get("mode"), config.get("tools")
+        model = config.get("model") or primary
         return RunOptions(
             policy=None if policy is None else RuntimePolicy(**policy),
             fresh=self.frame.fresh,
             system=config.get("system") or "",
+            mode=None if mode is None else TurnMode(mode),
+            tools=None if tools is None else [name for name in tools if name in known_tools],
+            model=None if model == primary else model,
+            fallback=config.get("fallback"),
         )
 
 
@@ -146,7 +161,8 @@ def _broken(state: SessionState, run: Run, snapshot: Snapshot | None) -> Broken:
         begin = frame.seq == 0
     _reconnect(state, run)
     done = {one.call_id: one for one in executions if one.turn == frame.turn}
-    return Broken(run=run, frame=frame, begin=begin, executed=done, order=order)
+    kept = None if snapshot is None else (snapshot.data.get("run") or {}).get("breaker")
+    return Broken(run=run, frame=frame, begin=begin, executed=done, order=order, breaker=kept)
 
 
 def _is_current(snapshot: Snapshot, records: Sequence[RunEventRecord]) -> bool:

@@ -27,11 +27,12 @@ from notebook_agent.engine.context_pipeline import Built, ContextPipeline, Wante
 from notebook_agent.engine.conversation import Conversation
 from notebook_agent.engine.llm_turn import LlmTurn
 from notebook_agent.engine.memory import LoopMemory
-from notebook_agent.engine.observers import ObserverHub
+from notebook_agent.engine.observers import Convergence, ObserverHub
 from notebook_agent.engine.router import ModelRouter
 from notebook_agent.engine.runtime.recorder import Recorder
 from notebook_agent.engine.runtime.session_state import SessionState
 from notebook_agent.engine.store.base import MessageRecord, ToolExecution
+from notebook_agent.engine.tools import ConvergenceDetector
 from notebook_agent.engine.turn_values import AttemptFacts
 from notebook_agent.errors import AgentError
 
@@ -115,6 +116,8 @@ class RunContext:
     owner: Mapping[str, Any] = field(default_factory=dict)
     error: AgentError | None = None
     memory: LoopMemory | None = None
+    convergence: ConvergenceDetector | None = None
+    compact_after: bool = False
     started_s: float = 0.0
     turn_started_s: float = 0.0
 
@@ -168,6 +171,19 @@ class RunContext:
         else:
             self.frame.spend(total, estimated=False)
         self.frame.add_usage(usage)
+
+    def answered(self, text: str) -> None:
+        """Answer-side detection, on final replies only (L93.8, L124).
+
+        The run ends with this reply anyway: "stop" says so to the person, "compact" makes the
+        conversation smaller once the run is complete.
+        """
+        action = None if self.convergence is None else self.convergence.observe(text)
+        if action is None:
+            return
+        self.hub.fire("on_convergence_detected", Convergence(action))
+        self.notice("The last answers say the same again; ask differently, or:  %agent reset")
+        self.compact_after = action == "compact"
 
     def watch(self, event: ev.AgentEvent) -> None:
         """Count what the events tell of tokens: failed attempts, summaries, judges (B19).

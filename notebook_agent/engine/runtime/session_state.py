@@ -138,7 +138,7 @@ class SessionState:
         """
         if count < 1:
             raise ConfigError(field="undo", value=count, legal="1 run or more")
-        if not self._stored:
+        if not self._known():
             return ()
         runs = self._conversing()[-count:]
         if not runs:
@@ -154,16 +154,20 @@ class SessionState:
             StoreError: It could not be written.
         """
         if hard:
-            if self._stored or self.store.get_session(self.session.id) is not None:
+            if self._known():
                 self.store.delete_session(self.session.id)
             self._stored = False
             self.session.runs.clear()
             self.conversation.replace([])
             self.conversation.upto = 0
             return
-        if self._stored:
+        if self._known():
             self.append([self.entry("reset", meta={"hard": False})])
         self.conversation.replace([])
+
+    def _known(self) -> bool:
+        """Whether the store has the session; nothing is created."""
+        return self._stored or self.store.get_session(self.session.id) is not None
 
     def _conversing(self) -> list[str]:
         """Ids of the runs that the conversation rests on, oldest first."""

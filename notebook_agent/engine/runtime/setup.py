@@ -149,6 +149,7 @@ class Setup:
             memory=runtime.memory,
             session_facts=runtime.compaction_facts,
             owner=owner_mark(),
+            convergence=runtime.convergence,
         )
         recorder.watch = context.watch
         return context

@@ -86,6 +86,8 @@ async def processing_response(run: RunContext) -> o.TurnOutcome:
         raise AgentError("there is no reply to process")
     finish = finish_reason(response)
     frame.last_finish = finish.value
+    if not response.message.tool_calls:
+        run.answered(response.message.text_content())
     run.hub.fire(
         "on_response",
         Response(run.turn, response.message.text_content(), response.usage, response.ending),

@@ -294,28 +294,33 @@ class Verbs:
             StoreError: The markers could not be written; the conversation is as it was.
         """
         with self._held("compact"):
-            state = self.state
-            window, reserved = await self._room()
-            result = await self.compactor.compact(
-                state.conversation.messages,
-                [],
-                reason="manual",
-                window=window,
-                reserved=reserved,
-                session_state=self.compaction_facts,
-                model=self.llm.breaker.routed_model(),
-                manual=True,
+            return await self.compact_unheld("manual")
+
+    async def compact_unheld(self, reason: str) -> CompactionResult:
+        """A pass between two turns, the session being held by the caller."""
+        state = self.state
+        window, reserved = await self._room()
+        result = await self.compactor.compact(
+            state.conversation.messages,
+            [],
+            reason=reason,
+            window=window,
+            reserved=reserved,
+            session_state=self.compaction_facts,
+            model=self.llm.breaker.routed_model(),
+            manual=True,
+        )
+        if result.applied:
+            state.append(state.marker_entries(result))
+            state.conversation.replace(list(result.messages))
+            self.hub.fire(
+                "on_compaction",
+                Compaction(
+                    result.tokens_before, result.tokens_after, result.tokens_saved, result.strategy
+                ),
             )
-            if result.applied:
-                state.append(state.marker_entries(result))
-                state.conversation.replace(list(result.messages))
-                saved = result.tokens_before - result.tokens_after
-                self.hub.fire(
-                    "on_compaction",
-                    Compaction(result.tokens_before, result.tokens_after, saved, result.strategy),
-                )
-                await self.compactor.after_rewrite(result)
-            return result
+            await self.compactor.after_rewrite(result)
+        return result
 
     def compact_preview(self) -> CompactionPreview:
         """What a pass would do, without doing it (``%agent compact preview``)."""

@@ -105,7 +105,9 @@ async def _resume(runtime: AgentRuntime, run_id: str | None, force: bool) -> Run
     setup = None
     try:
         broken: Broken = find_broken(state, run_id, force=force)
-        setup = Setup(runtime, broken.options())
+        runtime.restore_breaker(broken.breaker)
+        options = broken.options(primary=runtime.primary, known_tools=runtime.registry.names())
+        setup = Setup(runtime, options)
         run = setup.broken_run(broken)
         return await _live(runtime, run, begin=broken.begin)
     finally:
@@ -125,6 +127,8 @@ async def _live(runtime: AgentRuntime, run: RunContext, *, begin: bool) -> RunRe
         await _begin(runtime, run, begin)
         await drive(run)
         result, error = await finalize(run)
+        if error is None and run.compact_after:
+            await runtime.compact_unheld("convergence")
     finally:
         runtime.active = None
     if error is None or result.status in LIMITS:
