@@ -44,8 +44,8 @@ class LocalModel:
     Args:
         name: ``smollm2``, or the path of a .gguf file.
         threads: Compute threads; None = one less than there are cores.
-        slots: Replies at the same time; the window is divided by them.
-        n_ctx: Window of all slots in tokens; None = the model's own.
+        slots: Replies at the same time.
+        n_ctx: Window of all slots together in tokens; None = the model's own for each.
         capabilities: Overrides what is known.
 
     Raises:
@@ -90,7 +90,7 @@ class LocalModel:
             vision=False,
             thinking=False,
             streaming_usage=True,
-            context_window=None if own else (n_ctx or SMOLLM2.window) // slots,
+            context_window=n_ctx // slots if n_ctx else None if own else SMOLLM2.window,
             source="table",
         )
 

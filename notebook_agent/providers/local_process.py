@@ -54,8 +54,8 @@ class ServerSettings:
         name: Name it answers to.
         sha256: Checked before loading; None for a user's own file.
         threads: Compute threads.
-        slots: Replies at the same time; the window is divided by them.
-        n_ctx: Window of all slots in tokens, 0 = the model's own.
+        slots: Replies at the same time.
+        n_ctx: Window in tokens, divided by the slots; 0 = the model's own for each slot.
         n_predict: Longest reply in tokens where a request does not say.
         sampling: llama.cpp's sampling parameters.
     """
@@ -146,13 +146,10 @@ class LocalServer:
             self._words = None
 
     def _start(self) -> None:
-        self._clean()
-        self.facts = None
+        self._stop()  # what a dead one left: its pipe, its words
         key = secrets.token_urlsafe(32)
         here = os.path.realpath(".")
         self._folder = Path(tempfile.mkdtemp(prefix="notebook_agent-"))
-        if self._words is not None:
-            self._words.close()
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
         config = {
             **asdict(self.settings),
