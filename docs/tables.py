@@ -60,12 +60,12 @@ def breaker_table() -> str:
     from notebook_agent.core.breaker import BREAKER_TRANSITIONS  # noqa: PLC0415  # keeps start light
 
     rows = ["| from | event | to | effects |", "|---|---|---|---|"]
-    for (state, event), cell in BREAKER_TRANSITIONS.items():
-        to = getattr(cell, "to", cell)
-        effects = getattr(cell, "effects", "")
-        if not isinstance(effects, str):
-            effects = ", ".join(str(getattr(e, "value", e)) for e in effects)
-        rows.append(f"| {_word(state)} | {_word(event)} | {_word(to)} | {effects or 'none'} |")
+    for state, row in BREAKER_TRANSITIONS.items():
+        for event, rule in row.items():
+            effects = ", ".join(effect.value for effect in rule.effects)
+            rows.append(
+                f"| {_word(state)} | {_word(event)} | {_word(rule.to)} | {effects or 'none'} |"
+            )
     return "\n".join(rows)
 
 
