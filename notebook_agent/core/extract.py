@@ -85,9 +85,11 @@ _ABBREVIATION: Final = re.compile(
     re.IGNORECASE,
 )
 _SPACE: Final = re.compile(r"\s+")
+_BULLET: Final = re.compile(r"^[-*•]\s+")
 _LONGEST: Final = 300  # characters of one quoted sentence
 _SCAN_HEAD: Final = 12_000  # characters of one text that are read, from its start
 _SCAN_TAIL: Final = 4_000  # and from its end
+_MOST_PLAIN: Final = 12  # sentences without any mark that may stay, the newest
 _PER_RESULT: Final = 4  # sentences that one tool result may give
 _NOTHING: Final = frozenset({"none", "n/a", "-", "nothing", "none yet", "no"})
 
@@ -160,7 +162,7 @@ def points_of_summary(text: str) -> list[Point]:
         if name in headings or (bare.endswith(":") and len(bare) < 60) or line.startswith("#"):
             section = headings.get(name) or _section_of(name)
             continue
-        words = bare.lstrip("-*• ").strip()
+        words = _BULLET.sub("", line.strip())
         if words.lower().rstrip(".") in _NOTHING:
             continue
         who, _, rest = words.partition(": ")
@@ -217,7 +219,11 @@ def render_summary(
         Text that fits, as long as its frame does; "" when there is nothing to say. Plain filler
         is never written, whatever room there is.
     """
-    unique = [p for p in _unique(points) if p.worth > 0 or not p.text.isascii()]
+    unique = _unique(points)
+    plain = [p for p in unique if p.section == "other"]
+    idle = {p.order for p in plain if p.worth <= 0 and p.text.isascii()}
+    idle |= {p.order for p in sorted(plain, key=lambda p: p.order)[:-_MOST_PLAIN]}
+    unique = [p for p in unique if p.section != "other" or p.order not in idle]
     if not unique and not extra:
         return ""
     ranked = sorted(unique, key=lambda p: (-p.worth, -p.order))
@@ -271,13 +277,20 @@ def _sentences(text: str) -> Iterator[str]:
         if _ABBREVIATION.search(words):
             held = words
         elif len(words) > 1 and any(c.isalnum() for c in words):
-            yield _cut(words)
+            yield from _quotable(words)
     if held:
-        yield _cut(held)
+        yield from _quotable(held)
 
 
-def _cut(words: str) -> str:
-    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"
+def _quotable(words: str) -> Iterator[str]:
+    """A sentence as it is; a run-on one in pieces, so that no part of it is lost unread."""
+    while len(words) > _LONGEST:
+        at = words.rfind(" ", _LONGEST // 2, _LONGEST)
+        at = _LONGEST if at < 0 else at
+        yield words[:at]
+        words = words[at:].lstrip()
+    if words:
+        yield words
 
 
 def _judge(words: str, who: str, order: int) -> Point:

@@ -16,13 +16,26 @@ from typing import Any
 
 from notebook_agent.core import agent_events as events
 from notebook_agent.core.compaction import CompactionPolicy, classify, target_tokens
-from notebook_agent.core.compaction_cut import asks, left_open, newest_ask
 from notebook_agent.core.context import TokenCounter, sum_tokens
 from notebook_agent.core.messages import Message
-from notebook_agent.core.trim import is_summary
 from notebook_agent.engine.cancel import CancelSignal
 from notebook_agent.engine.clock import SYSTEM, Surroundings
-from notebook_agent.engine.compaction_preview import preview_of
+from notebook_agent.engine.compaction.preview import preview_of
+from notebook_agent.engine.compaction.strategies import (
+    Task,
+    extractive,
+    only_pruned,
+    pruned,
+    truncating,
+    untouched,
+)
+from notebook_agent.engine.compaction.summarise import Spent, by_model
+from notebook_agent.engine.compaction.words import (
+    check_draft,
+    done_words,
+    nothing_words,
+    paused_words,
+)
 from notebook_agent.engine.compaction_values import (
     CompactionPreview,
     CompactionResult,
@@ -33,8 +46,6 @@ from notebook_agent.engine.compaction_values import (
     PreCompact,
     SummaryFailed,
 )
-from notebook_agent.engine.strategies import Task, extractive, pruned, truncating
-from notebook_agent.engine.summarise import Spent, by_model
 from notebook_agent.errors import AgentError, Cancelled, ConfigError
 
 __all__ = [
@@ -133,7 +144,7 @@ class CompactionService:
             tokens_after=before, strategy=self.policy.strategy, reason=reason,
         )  # fmt: skip
         if state.paused and not manual:
-            return replace(blank, status="paused", detail=_paused(state))
+            return replace(blank, status="paused", detail=paused_words(state))
         key = self._key(task)
         if key in state.fruitless and not manual:
             detail = "nothing has changed since the last try, which gained nothing"
@@ -141,23 +152,11 @@ class CompactionService:
         guided = await self._guided(task, before)
         if isinstance(guided, str):
             return replace(blank, status="vetoed", detail=guided)
-        spent = Spent()
-        try:
-            draft = await self._draft(pruned(guided), spent)
-            if draft is not None:
-                _check(task.messages, draft.messages)
-        except (Cancelled, ConfigError):
-            raise
-        except (SummaryFailed, AgentError) as error:
-            return self._failed(blank, state, spent, str(error), run_id)
-        except Exception as error:
-            log.exception("compaction failed; the history is unchanged")
-            return self._failed(blank, state, spent, f"{type(error).__name__}: {error}", run_id)
-        result = self._verdict(blank, task, draft, spent)
+        result = await self._worked(blank, task, guided, state, run_id)
         if result.applied:
             state.failures, state.paused = 0, False
             state.fruitless.clear()
-        else:
+        elif result.status != "failed":
             state.fruitless[key] = None
             while len(state.fruitless) > _REMEMBERED:
                 state.fruitless.pop(next(iter(state.fruitless)))
@@ -260,9 +259,37 @@ class CompactionService:
                 extra.append(said.additional_context)
         return replace(task, instructions=instructions, extra=tuple(extra))
 
+    async def _worked(
+        self,
+        blank: CompactionResult,
+        task: Task,
+        guided: Task,
+        state: CompactionState,
+        run_id: str,
+    ) -> CompactionResult:
+        """The strategy's draft, checked and measured; a failure is counted."""
+        spent = Spent()
+        try:
+            draft = await self._draft(guided, spent)
+            if draft is not None and draft.messages:
+                check_draft(task.messages, draft.messages)
+        except (Cancelled, ConfigError):
+            raise
+        except (SummaryFailed, AgentError) as error:
+            return self._failed(blank, state, spent, str(error), run_id)
+        except Exception as error:
+            log.exception("compaction failed; the history is unchanged")
+            return self._failed(blank, state, spent, f"{type(error).__name__}: {error}", run_id)
+        return self._verdict(blank, task, draft, spent)
+
     async def _draft(self, task: Task, spent: Spent) -> Draft | None:
         if self.cancel is not None:
             self.cancel.raise_if_cancelled()
+        ready = pruned(task)
+        draft = only_pruned(task, ready) or await self._strategy(ready, spent)
+        return untouched(ready) if draft is None and ready is not task else draft
+
+    async def _strategy(self, task: Task, spent: Spent) -> Draft | None:
         match self.policy.strategy:
             case "truncate":
                 return truncating(task)
@@ -288,8 +315,8 @@ class CompactionService:
         self, blank: CompactionResult, task: Task, draft: Draft | None, spent: Spent
     ) -> CompactionResult:
         blank = replace(blank, usage=spent.usage, calls=spent.calls)
-        if draft is None:
-            return replace(blank, detail=_nothing(task))
+        if draft is None or not draft.messages:
+            return replace(blank, detail=nothing_words(task))
         after = self._tokens(draft.messages, task.reserved)
         if classify(blank.tokens_before, after) == "no_gain":
             detail = f"no gain: {blank.tokens_before:,} tokens before, {after:,} after"
@@ -309,7 +336,7 @@ class CompactionService:
             kept_ids=tuple(message.id for message in kept),
             tokens_after=after,
             removed=removed,
-            detail=_done(task, removed, len(new)),
+            detail=done_words(task, removed, len(new)),
         )
 
     def _failed(
@@ -336,7 +363,7 @@ class CompactionService:
                 )
         detail = f"failed: {why}"
         if state.paused:
-            detail += f". {_paused(state)}"
+            detail += f". {paused_words(state)}"
         return replace(
             blank, status="failed", detail=detail, usage=spent.usage, calls=spent.calls,
             circuit_opened=opened,
@@ -350,48 +377,6 @@ class CompactionService:
         last = task.messages[split.head[-1]]
         mark = last.id or last.display_text()[:200]
         return f"{task.policy} {task.window} {task.passes} {len(split.head)} {mark}"
-
-
-def _check(before: Sequence[Message], after: Sequence[Message]) -> None:
-    """Whatever the strategy: pairs are whole, something is left, the question is verbatim."""
-    faults = left_open(after)
-    at = newest_ask(before)
-    if at is not None and not any(message is before[at] for message in after):
-        faults.append("the newest user message is gone")
-    if not after and any(message.parts for message in before):
-        faults.append("nothing is left")
-    if faults:
-        raise SummaryFailed(f"the new history is not legal: {'; '.join(faults[:3])}")
-
-
-def _nothing(task: Task) -> str:
-    at = newest_ask(task.messages)
-    words = "nothing can be left out"
-    if at is not None and task.window > 0:
-        size = task.count(task.messages[at])
-        if size * 2 > task.window:
-            words += f"; the newest message alone has {size:,} tokens and is never cut"
-    return words
-
-
-def _done(task: Task, removed: int, shortened: int) -> str:
-    parts = [f"{removed:,} messages left out"] if removed else []
-    if shortened:
-        parts.append(f"{shortened:,} shortened")
-    earlier = sum(1 for message in task.messages if is_summary(message))
-    if earlier:
-        parts.append("the earlier summary updated")
-    questions = sum(1 for message in task.messages if asks(message))
-    if not parts:
-        parts.append(f"{questions:,} turns tidied")
-    return ", ".join(parts)
-
-
-def _paused(state: CompactionState) -> str:
-    return (
-        f"Automatic compaction is paused after {state.failures} failures in a row; "
-        "try by hand with:  %agent compact now"
-    )
 
 
 def _name(hook: Any) -> str:

@@ -6,7 +6,6 @@ Source: LLM turn, "Gotchas collected here" 1 (L93, L95, L110, L111).
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -15,9 +14,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 from notebook_agent.core.messages import Message, ToolCallPart, ToolResultPart
 from notebook_agent.errors import ConfigError
 
-__all__ = ["InMemoryStore", "LoopMemory", "MemoryEntry", "gists_of", "memory_message"]
-
-log = logging.getLogger("notebook_agent.memory")
+__all__ = ["InMemoryLoopMemory", "LoopMemory", "MemoryEntry", "gists_of", "memory_message"]
 
 GIST_CHARS: Final = 500  # of a call's input, and of its result
 LEAST_RELEVANCE: Final = 0.05  # consolidation drops what is below
@@ -85,7 +82,7 @@ def memory_message(entries: Sequence[MemoryEntry]) -> Message | None:
 
 
 @dataclass(slots=True)
-class InMemoryStore:
+class InMemoryLoopMemory:
     """The memory that lives as long as the process.
 
     Args:

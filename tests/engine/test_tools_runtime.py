@@ -8,7 +8,6 @@ import threading
 import time
 
 import pytest
-from tests.conftest import fixed_surroundings, run_virtual
 
 from notebook_agent.core.messages import ToolCallPart
 from notebook_agent.core.policy import RuntimePolicy
@@ -25,6 +24,7 @@ from notebook_agent.engine.tools import (
     tool,
 )
 from notebook_agent.errors import Cancelled, LoopDetected, StoreError, ToolFailed
+from tests.conftest import fixed_surroundings, run_virtual
 
 
 class Rows:
@@ -164,7 +164,7 @@ def test_B51_a_timed_out_call_leaves_the_others_alone():
         await asyncio.sleep(5)
         return "fine"
 
-    runtime, rows, ear, events = make(slow, fast)
+    runtime, rows, _ear, _events = make(slow, fast)
     results = run_virtual(go(runtime, call("slow"), call("fast")))
     assert texts(results) == [
         ("slow", "Tool 'slow' timed out after 2 s.", True),
@@ -325,7 +325,7 @@ def test_L118_nothing_starts_after_a_cancel_not_even_between_two_calls():
     async def next_one():
         ran.append(1)
 
-    runtime, rows, *_ = make(stop, next_one, cancel=signal)
+    runtime, _rows, *_ = make(stop, next_one, cancel=signal)
     with pytest.raises(Cancelled):
         run_virtual(go(runtime, call("stop"), call("next_one")))
     assert ran == []
@@ -753,7 +753,7 @@ def test_D20_approval_denies_unless_told_yes(answer, words):
             raise answer
         return answer
 
-    runtime, rows, ear, _ = make(rm, approve=None if answer == "nobody" else approve)
+    runtime, rows, _ear, _ = make(rm, approve=None if answer == "nobody" else approve)
     policy = RuntimePolicy(continue_on_tool_failure=False)  # a denial is no failure
     (result,) = run_virtual(go(runtime, call("rm", {"path": "x"}), policy=policy))
     assert ran == (["x"] if words is None else [])
@@ -893,7 +893,7 @@ def test_B55_strict_mode_fires_before_the_third_equal_call_runs():
         ran.append(n)
         return len(ran)
 
-    runtime, _, ear, events = make(f, loops=LoopPolicy(strict=True))
+    runtime, _, _ear, events = make(f, loops=LoopPolicy(strict=True))
     with pytest.raises(LoopDetected, match="three equal calls"):
         same(runtime, 3, given={"n": 1})
     assert ran == [1, 1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Optional
+from typing import Annotated, Any, Literal
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -63,7 +63,7 @@ def test_plain_hints_defaults_and_required():
 
 def test_literal_optional_list_dict_enum():
     def f(
-        unit: Literal["C", "F"], xs: list[int], m: dict[str, float], o: Optional[int], c: Colour
+        unit: Literal["C", "F"], xs: list[int], m: dict[str, float], o: int | None, c: Colour
     ): ...
 
     props = params(f)["properties"]
@@ -335,7 +335,7 @@ def test_pydantic_only_rules_are_faults_too():
 
 
 def test_null_means_left_out_where_null_is_not_legal():
-    def f(a: int, b: int = 2, c: Optional[int] = 3): ...
+    def f(a: int, b: int = 2, c: int | None = 3): ...
 
     assert as_tool(f).prepare({"a": 1, "b": None, "c": None})[1] == {"a": 1, "c": None}
     assert as_tool(f).prepare({"a": None})[2]
@@ -415,7 +415,7 @@ def test_registry_is_sorted_stable_and_replaces():
     assert one.schemas() is one.schemas()
     before = one.key()
 
-    def b(x: int, y: str = ""): ...  # noqa: F811
+    def b(x: int, y: str = ""): ...
 
     one.register(b)
     assert one.key() != before

@@ -14,14 +14,14 @@ from typing import Final
 from notebook_agent.core.messages import ImagePart, Message, TextPart, ToolCallPart, ToolResultPart
 from notebook_agent.core.request import RequestOptions, StreamRequest, build_turn_request
 from notebook_agent.core.response import ChatResponse, Ending, StopReason, Usage
-from notebook_agent.engine.compaction_values import CompleteOnce, Draft, SummaryFailed
-from notebook_agent.engine.strategies import (
+from notebook_agent.engine.compaction.strategies import (
     Task,
     finish,
     summary_message,
     summary_room,
     summary_text,
 )
+from notebook_agent.engine.compaction_values import CompleteOnce, Draft, SummaryFailed
 
 __all__ = ["Spent", "by_model", "checked_summary"]
 

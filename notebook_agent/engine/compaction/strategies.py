@@ -26,11 +26,13 @@ __all__ = [
     "Task",
     "extractive",
     "finish",
+    "only_pruned",
     "pruned",
     "summary_message",
     "summary_room",
     "summary_text",
     "truncating",
+    "untouched",
 ]
 
 PREFIX = (
@@ -169,6 +171,18 @@ def pruned(task: Task) -> Task:
         count=task.count,
     )
     return replace(task, messages=_swapped(task, task.messages, blank)) if blank else task
+
+
+def only_pruned(task: Task, ready: Task) -> Draft | None:
+    """Pruning alone, when it was done and is enough for the target (B35)."""
+    if ready is task or sum_tokens(task.counter, ready.messages) > task.room:
+        return None
+    return untouched(ready)
+
+
+def untouched(ready: Task) -> Draft:
+    """All messages of the task, as pruning left them."""
+    return Draft(messages=pull_together(ready.messages, range(len(ready.messages))))
 
 
 def _fitted(task: Task, kept: Sequence[Message], summary: Message | None) -> Draft:

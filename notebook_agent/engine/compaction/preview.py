@@ -12,17 +12,19 @@ from notebook_agent.core.compaction_cut import Kept
 from notebook_agent.core.context import sum_tokens
 from notebook_agent.core.messages import Message
 from notebook_agent.core.trim import is_summary
-from notebook_agent.engine.compaction_values import CompactionPreview, Draft, PreviewRow
-from notebook_agent.engine.strategies import (
+from notebook_agent.engine.compaction.strategies import (
     Task,
     extractive,
     finish,
+    only_pruned,
     pruned,
     summary_message,
     summary_room,
     summary_text,
     truncating,
+    untouched,
 )
+from notebook_agent.engine.compaction_values import CompactionPreview, Draft, PreviewRow
 
 __all__ = ["preview_of"]
 
@@ -39,18 +41,21 @@ async def preview_of(task: Task, before: int) -> CompactionPreview:
     ready = pruned(task)
     estimated = False
     summary_tokens = 0
-    draft: Draft | None
-    match task.policy.strategy:
-        case "truncate":
-            draft = truncating(ready)
-        case "model":
-            # A preview asks no model: the summary's allowed size stands in for it.
-            draft = _stand_in(ready)
-            estimated = draft is not None
-            if draft is not None:
-                summary_tokens = summary_room(ready, ready.split())
-        case _:
-            draft = await extractive(ready)
+    draft = only_pruned(task, ready)
+    if draft is None:
+        match task.policy.strategy:
+            case "truncate":
+                draft = truncating(ready)
+            case "model":
+                # A preview asks no model: the summary's allowed size stands in for it.
+                draft = _stand_in(ready)
+                estimated = draft is not None
+                if draft is not None:
+                    summary_tokens = summary_room(ready, ready.split())
+            case _:
+                draft = await extractive(ready)
+    if draft is None and ready is not task:
+        draft = untouched(ready)
     after = before
     if draft is not None:
         messages = draft.messages[1:] if estimated else draft.messages
@@ -78,7 +83,9 @@ def _stand_in(task: Task) -> Draft | None:
 
 
 def _rows(task: Task, ready: Task, draft: Draft | None) -> list[PreviewRow]:
-    then: Sequence[Message] = task.messages if draft is None else draft.messages
+    then: Sequence[Message] = task.messages
+    if draft is not None:
+        then = [message for message in draft.messages if message is not draft.summary]
     stays: dict[int, Message] = {}
     for message in then:
         original = ready.origin.get(message.id, message)
