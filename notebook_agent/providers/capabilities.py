@@ -1,7 +1,7 @@
 """What models can do: a small dated table, what an endpoint states, what the user says.
 
 In rising order of trust: the format's default, the table, the endpoint, the user. A field that
-nobody knows is None: the request is tried and the provider's word stands. ``check`` is asked
+nobody knows is None: the request is tried and the provider's word stands. The router checks them
 before any network use (B39).
 
 Source: Turn FSM, "CallingModel" (B39); LLM turn, "Building the request" (L7).
@@ -14,12 +14,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from notebook_agent.core.messages import ImagePart
-from notebook_agent.core.request import RequestOptions, StreamRequest, TurnMode
-from notebook_agent.errors import ErrorKind, ProviderError
 from notebook_agent.providers.base import Capabilities
 
-__all__ = ["TABLE_DATE", "capabilities_of", "check", "from_listing"]
+__all__ = ["TABLE", "TABLE_DATE", "capabilities_of", "from_listing"]
 
 TABLE_DATE: Final = "2026-11"
 
@@ -138,48 +135,3 @@ def _features(entry: Mapping[str, Any]) -> dict[str, bool]:
     if isinstance(entry.get("thinking"), bool):  # Gemini
         out["thinking"] = entry["thinking"]
     return out
-
-
-def check(
-    known: Capabilities,
-    request: StreamRequest,
-    options: RequestOptions,
-    *,
-    name: str,
-    mode: TurnMode = TurnMode.STREAMING,
-) -> None:
-    """Refuse what a model is known not to do, before any network use (B39).
-
-    Args:
-        known: What it can do.
-        request: What would be sent.
-        options: And beside it.
-        name: Full name of the model, for the text.
-        mode: Streaming or not.
-
-    Raises:
-        ProviderError: Kind UNSUPPORTED; ``feature`` names what is missing.
-    """
-    kind = (options.response_format or {}).get("type")
-    images = any(
-        isinstance(part, ImagePart) or getattr(part, "images", ())
-        for message in request.messages
-        for part in message.parts
-    )
-    tools = request.tools is not None and options.response_format is None
-    needed = (
-        ("chat_stream", mode is TurnMode.STREAMING, "stream", "%%agent --no-stream"),
-        ("chat", mode is TurnMode.NON_STREAMING, "chat", "%agent models"),
-        ("tool_calling", tools, "call tools", "%%agent --no-tools"),
-        ("json_schema", kind == "json_schema", "be held to a JSON schema", "%agent models"),
-        ("json_object", kind == "json_object", "be held to JSON", "%agent models"),
-        ("vision", images, "see images", "%agent models"),
-    )
-    for feature, wanted, words, line in needed:
-        if wanted and getattr(known, feature) is False:
-            raise ProviderError(
-                ErrorKind.UNSUPPORTED,
-                f"{name} cannot {words}; nothing was sent.",
-                feature=feature,
-                hint=f"Go without it, or choose another model:  {line}",
-            )

@@ -65,7 +65,7 @@ class HttpModelClient:
         self,
         model: str,
         *,
-        base_url: str,
+        base_url: str | Secret,
         key: Secret | Callable[[], Secret | None] | str | None = None,
         provider: str = "",
         headers: Mapping[str, str | Secret] | None = None,
@@ -75,13 +75,17 @@ class HttpModelClient:
         transport: Callable[[], Transport] | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
+        # From here on no variable of this frame holds a key: a failure below shows them all.
+        address = base_url if isinstance(base_url, Secret) else Secret(base_url)
+        base_url = ""
+        key = Secret(key) if isinstance(key, str) else key
         self.provider = provider or self.api
         self._model = model
-        self._key = Secret(key) if isinstance(key, str) else key
+        self._key = key
         self._headers = dict(headers or {})
         self._capabilities = capabilities or Capabilities()
         self._wire = Wire(
-            Endpoint.parse(base_url),
+            Endpoint.parse(address),
             settings,
             secrets=self._secrets,
             client=http_client,

@@ -51,35 +51,22 @@ class Endpoint:
     userinfo: Secret
 
     @classmethod
-    def parse(cls, base_url: str) -> Endpoint:
+    def parse(cls, base_url: str | Secret) -> Endpoint:
         """The endpoint of a base URL.
 
         Raises:
             ConfigError: It is no http(s) address. The text does not repeat it: it may hold a key.
         """
-        try:
-            parts = urlsplit(base_url.strip())
-            port = parts.port
-            hostname = parts.hostname or ""
-        except ValueError:
-            parts, port, hostname = urlsplit(""), None, ""
-        if parts.scheme not in ("http", "https") or not hostname:
+        found = _taken_apart(base_url.reveal() if isinstance(base_url, Secret) else base_url)
+        base_url = ""
+        if found is None:
             raise ConfigError(
                 "The base URL is not an address that can be asked.\n"
                 "Give one like:  https://api.example.com/v1",
                 field="base_url",
                 legal="http://host[:port][/path] or https://...",
             )
-        shown = f"[{hostname}]" if ":" in hostname else hostname
-        host = shown if port is None else f"{shown}:{port}"
-        user = parts.netloc.rpartition("@")[0]
-        return cls(
-            f"{parts.scheme}://{host}{parts.path.rstrip('/')}",
-            host,
-            hostname,
-            Secret(parts.query),
-            Secret(unquote(user)),
-        )
+        return found
 
     @property
     def secrets(self) -> tuple[Secret, ...]:
@@ -89,6 +76,27 @@ class Endpoint:
         return tuple(
             Secret(v) for v in (self.query.reveal(), *values, user, password) if len(v) >= 8
         )
+
+
+def _taken_apart(base_url: str) -> Endpoint | None:
+    try:
+        parts = urlsplit(base_url.strip())
+        port = parts.port
+        hostname = parts.hostname or ""
+    except ValueError:
+        return None
+    if parts.scheme not in ("http", "https") or not hostname:
+        return None
+    shown = f"[{hostname}]" if ":" in hostname else hostname
+    host = shown if port is None else f"{shown}:{port}"
+    user = parts.netloc.rpartition("@")[0]
+    return Endpoint(
+        f"{parts.scheme}://{host}{parts.path.rstrip('/')}",
+        host,
+        hostname,
+        Secret(parts.query),
+        Secret(unquote(user)),
+    )
 
 
 # Statuses of a redirect that keeps method and body. 303 asks for a GET: nothing to read there.
