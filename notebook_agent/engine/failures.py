@@ -117,8 +117,7 @@ def rescue_failed(stream_error: AgentError, attempts: int, rescue_error: AgentEr
         f"{stream_error.message}\nGave up after {tries}; "
         f"the unstreamed rescue failed too: {cause_of(rescue_error)}"
     )
-    if not isinstance(stream_error, ProviderError):
-        return stream_error
+    assert isinstance(stream_error, ProviderError)  # anything else is permanent: no rescue
     error = _reworded(stream_error, text)
     # What only the rescue learnt must not be lost: too long is for the compaction (M1).
     error.overflow = getattr(rescue_error, "overflow", False)

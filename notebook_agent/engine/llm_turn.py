@@ -162,17 +162,16 @@ class LlmTurn:
             FallbackExhausted: Every model is resting; nothing was sent.
             AgentError: The turn failed; ``partial_text`` holds what had arrived.
         """
-        self.cancel.raise_if_cancelled()
-        route = context.route
-        if route.exhausted is not None:
-            raise route.exhausted
-        options = self._options(context)
+        route, options = context.route, self._options(context)
         served = served_name(route, options)
         facts = self.last_attempts = AttemptFacts(
             model=served,
             breaker=self.breaker.state.value,
             started_at=self.surroundings.wall(),
         )
+        self.cancel.raise_if_cancelled()
+        if route.exhausted is not None:
+            raise route.exhausted
         start = self.surroundings.now()
         self.recorder.note_routed_model(served)
         if not context.again:

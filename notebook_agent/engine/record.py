@@ -132,8 +132,6 @@ class Recorder:
     def _guarded(self, step: Callable[[], T]) -> T:
         try:
             return step()
-        except AgentError:
-            raise
         except Exception as bug:
             raise AgentError(
                 f"LockPoisoned: the breaker's own state is unusable ({bug!r}).\n"

@@ -5,7 +5,6 @@ Source: Turn FSM, "CallingModel" (B36-B41; 3.3 #1-#4).
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -114,8 +113,8 @@ class ModelRouter:
             self._check(transients, context)
             return await self.llm.do_turn(turn, transients, context)
         context = replace(context, single_attempt=True)
-        attempts, spent = 0, None
-        for retry in itertools.count():
+        attempts, spent, retry = 0, None, 0
+        while True:
             self._check(transients, context)
             try:
                 served = await self.llm.do_turn(turn, transients, context)
@@ -135,8 +134,8 @@ class ModelRouter:
                     attempts=attempts + served.attempts,
                     failed_usage=_sum(spent, served.failed_usage),
                 )
+            retry += 1
             context = replace(context, route=self.llm.route(context.estimate), again=True)
-        raise AssertionError("the loop above ends by itself")
 
     def _delay(self, retry: int, error: AgentError) -> float | None:
         """Seconds before another turn, None when there is none. An escalation is final (3.3 #3)."""
