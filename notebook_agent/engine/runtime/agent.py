@@ -21,8 +21,7 @@ from notebook_agent.core.retry import RateLimitPolicy, RetryPolicy, StreamTimeou
 from notebook_agent.core.session import Session
 from notebook_agent.engine.cancel import CancelSignal
 from notebook_agent.engine.clock import SYSTEM, Surroundings
-from notebook_agent.engine.compaction_values import CompactionState
-from notebook_agent.engine.compactor import CompactionService
+from notebook_agent.engine.compactor import CompactionService, CompactionState
 from notebook_agent.engine.conversation import Overhead
 from notebook_agent.engine.llm_turn import LlmTurn
 from notebook_agent.engine.memory import LoopMemory
@@ -117,37 +116,20 @@ class AgentRuntime(Verbs):
         self.clients = Clients(resolve_client)
         self.primary = self.clients.add(client_or_name)
         self.fallback = self.clients.names(fallback)
-        self.system = system
-        self.registry = ToolRegistry(tools)
-        self.policy = policy or RuntimePolicy()
-        self.options = options or RequestOptions()
+        self.system, self.registry = system, ToolRegistry(tools)
+        self.policy, self.options = policy or RuntimePolicy(), options or RequestOptions()
         self.breaker_config = breaker or BreakerConfig()
-        self.compaction = compaction or CompactionPolicy()
-        self.contributors = list(contributors)
-        self.memory = memory
+        self.compaction, self.loops = compaction or CompactionPolicy(), loops or LoopPolicy()
+        self.contributors, self.memory = list(contributors), memory
         self.store: Store = store if store is not None else MemoryStore()
         self.counter = counter if counter is not None else default_counter()
         self.cancel_signal = cancel or CancelSignal()
-        self.approve = approve
-        self.run_on_main = run_on_main
-        self.loops = loops or LoopPolicy()
+        self.approve, self.run_on_main = approve, run_on_main
         self.admission = Admission(admission)
         self.hub = ObserverHub([_TurnWatch(self), *observers])
         self._wanted_session = session
         self._begin_life()
-        self.llm = LlmTurn(
-            resolve_client=self.clients,
-            breaker=self.breaker_of(self.primary),
-            hub=self.hub,
-            emit=self._emit,
-            cancel=self.cancel_signal,
-            surroundings=surroundings,
-            timeouts=timeouts,
-            retry=retry,
-            rate_limit=rate_limit,
-            mode=mode,
-            text_streamer=text_streamer,
-        )
+        self.llm = self._make_llm(timeouts, retry, rate_limit, mode, text_streamer)
         self.compactor = self._make_compactor(compaction_hooks)
 
     def _begin_life(self) -> None:
@@ -161,6 +143,28 @@ class AgentRuntime(Verbs):
         self.convergence = ConvergenceDetector(self.loops)
         self._state: SessionState | None = None
         self._breakers: dict[str, Breaker] = {}
+
+    def _make_llm(
+        self,
+        timeouts: StreamTimeouts | None,
+        retry: RetryPolicy | None,
+        rate_limit: RateLimitPolicy | None,
+        mode: TurnMode,
+        text_streamer: Callable[[str], Any] | None,
+    ) -> LlmTurn:
+        return LlmTurn(
+            resolve_client=self.clients,
+            breaker=self.breaker_of(self.primary),
+            hub=self.hub,
+            emit=self._emit,
+            cancel=self.cancel_signal,
+            surroundings=self.surroundings,
+            timeouts=timeouts,
+            retry=retry,
+            rate_limit=rate_limit,
+            mode=mode,
+            text_streamer=text_streamer,
+        )
 
     def _make_compactor(self, hooks: Sequence[Any]) -> CompactionService:
         return CompactionService(

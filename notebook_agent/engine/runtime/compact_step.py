@@ -12,7 +12,7 @@ from notebook_agent.core import outcomes as o
 from notebook_agent.core.compaction import emergency_line, trigger
 from notebook_agent.core.route import Route
 from notebook_agent.core.sendable import sendable
-from notebook_agent.engine.compaction_values import CompactionResult
+from notebook_agent.engine.compactor import CompactionResult
 from notebook_agent.engine.context_pipeline import exhausted
 from notebook_agent.engine.observers import Compaction
 from notebook_agent.engine.runtime.run_context import RunContext

@@ -21,8 +21,7 @@ from notebook_agent.core.run_frame import RunFrame
 from notebook_agent.core.session import Run, Turn, UnservedTurn
 from notebook_agent.engine.cancel import CancelSignal
 from notebook_agent.engine.clock import Surroundings
-from notebook_agent.engine.compaction_values import CompactionState
-from notebook_agent.engine.compactor import CompactionService
+from notebook_agent.engine.compactor import CompactionService, CompactionState
 from notebook_agent.engine.context_pipeline import Built, ContextPipeline, Wanted
 from notebook_agent.engine.conversation import Conversation
 from notebook_agent.engine.llm_turn import LlmTurn
@@ -182,7 +181,8 @@ class RunContext:
         if action is None:
             return
         self.hub.fire("on_convergence_detected", Convergence(action))
-        self.notice("The last answers say the same again; ask differently, or:  %agent reset")
+        if action == "stop":  # a warning is the observers': running a cell again is normal
+            self.notice("The last answers say the same again; ask differently, or:  %agent reset")
         self.compact_after = action == "compact"
 
     def watch(self, event: ev.AgentEvent) -> None:

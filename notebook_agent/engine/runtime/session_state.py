@@ -15,7 +15,7 @@ from notebook_agent.core.messages import Message
 from notebook_agent.core.sendable import sendable
 from notebook_agent.core.session import Session
 from notebook_agent.engine.clock import Surroundings
-from notebook_agent.engine.compaction_values import CompactionResult
+from notebook_agent.engine.compactor import CompactionResult
 from notebook_agent.engine.conversation import Conversation, without_state
 from notebook_agent.engine.store.base import MessageRecord, SessionRow, Store
 from notebook_agent.engine.store.open import load_session

@@ -19,12 +19,12 @@ from notebook_agent.core.route import Route
 from notebook_agent.core.session import Session
 from notebook_agent.engine.cancel import CancelSignal
 from notebook_agent.engine.clock import Surroundings
-from notebook_agent.engine.compaction_values import (
+from notebook_agent.engine.compactor import (
     CompactionPreview,
     CompactionResult,
+    CompactionService,
     CompactionState,
 )
-from notebook_agent.engine.compactor import CompactionService
 from notebook_agent.engine.context_pipeline import ContextPipeline, Wanted, effective_window
 from notebook_agent.engine.conversation import Conversation, Overhead
 from notebook_agent.engine.llm_turn import LlmTurn
