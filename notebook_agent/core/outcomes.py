@@ -260,7 +260,7 @@ def from_json(data: Mapping[str, Any]) -> TurnOutcome:
 def _read_plain(kind: Any, data: Mapping[str, Any]) -> Any:
     if issubclass(kind, Failed):
         return kind(error_from_json(data["error"]))
-    if "call_ids" in data:
+    if kind in (ToolCallsPresent, ToolResultsRecorded):
         return kind(tuple(data["call_ids"]))
     return kind()
 

@@ -162,7 +162,7 @@ def check_file(path: str | Path) -> ReplayReport:
 
 
 def _check(bundle: RunBundle) -> ReplayReport:
-    report = replay(bundle.records, projection=bundle.state)
+    report = replay(bundle.records, projection=None if bundle.broken else bundle.state)
     if report.ok and report.complete and report.status is not bundle.run.status:
         assert report.status is not None
         wrong = Mismatch(

@@ -36,7 +36,10 @@ _EXECUTION_FIELDS: Final = tuple(f.name for f in fields(ToolExecution))
 
 @dataclass(slots=True, kw_only=True)
 class RunBundle:
-    """One run of a file: its audit run with turns, and everything that hangs on it."""
+    """One run of a file: its audit run with turns, and everything that hangs on it.
+
+    ``broken``: a record could not be read; ``records`` ends before it.
+    """
 
     run: Run
     messages: list[MessageRecord] = field(default_factory=list)
@@ -45,6 +48,7 @@ class RunBundle:
     events: list[AgentEvent] = field(default_factory=list)
     state: RunState | None = None
     last_sum: str = ""
+    broken: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -179,6 +183,7 @@ def _take(file: RunFile, number: int, line: dict[str, Any]) -> None:
     except (KeyError, ValueError, TypeError, AttributeError, IndexError) as problem:
         if line.get("type") == "record" and file.runs:
             bundle = file.runs[-1]
+            bundle.broken = True
             expected = len(bundle.records)
             file.problems.append(
                 Mismatch(
@@ -237,6 +242,8 @@ def _message(session_id: str, line: Mapping[str, Any]) -> MessageRecord:
 
 
 def _record(file: RunFile, bundle: RunBundle, line: dict[str, Any]) -> None:
+    if bundle.broken:
+        return  # what follows a hole cannot be replayed
     expected, actual = line.get("sum"), chain(bundle.last_sum, line)
     # the chain goes on from what was written, so that one edit is one problem
     bundle.last_sum = str(expected)
