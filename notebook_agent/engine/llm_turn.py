@@ -64,7 +64,8 @@ class LlmTurn:
         text_streamer: Called with every fragment of text; ``reset(attempt)`` if it has one.
 
     Attributes:
-        last_attempts: Facts of the latest call, also when it failed.
+        last_attempts: Facts of the latest call, also when it failed; the same object as before
+            when ``do_turn`` refused before anything was sent.
     """
 
     def __init__(
@@ -162,16 +163,16 @@ class LlmTurn:
             FallbackExhausted: Every model is resting; nothing was sent.
             AgentError: The turn failed; ``partial_text`` holds what had arrived.
         """
+        self.cancel.raise_if_cancelled()
         route, options = context.route, self._options(context)
+        if route.exhausted is not None:
+            raise route.exhausted
         served = served_name(route, options)
         facts = self.last_attempts = AttemptFacts(
             model=served,
             breaker=self.breaker.state.value,
             started_at=self.surroundings.wall(),
         )
-        self.cancel.raise_if_cancelled()
-        if route.exhausted is not None:
-            raise route.exhausted
         start = self.surroundings.now()
         self.recorder.note_routed_model(served)
         if not context.again:

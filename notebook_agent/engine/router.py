@@ -116,10 +116,13 @@ class ModelRouter:
         attempts, spent, retry = 0, None, 0
         while True:
             self._check(transients, context)
+            before = self.llm.last_attempts
             try:
                 served = await self.llm.do_turn(turn, transients, context)
             except AgentError as error:
                 facts = self.llm.last_attempts
+                if facts is before:  # nothing was sent: cancelled, or every model is resting
+                    raise
                 facts.attempts, facts.failed_usage = attempts, spent = (
                     attempts + facts.attempts,
                     _sum(spent, facts.failed_usage),

@@ -203,3 +203,21 @@ def test_a_cancel_between_two_turns():
         assert bench.told(ev.AttemptFailed)[0].cause == "503 busy"
 
     run_virtual(main())
+
+
+def test_33_a_turn_that_never_began_adds_no_attempts():
+    async def main():
+        bench = Bench(Fake([DROP]), timeouts=NO_RESCUE)
+        real = bench.llm.route
+
+        def cancel_then_route(estimate):
+            bench.signal.cancel()
+            return real(estimate)
+
+        context = bench.context()
+        bench.llm.route = cancel_then_route
+        with pytest.raises(Cancelled):
+            await ModelRouter(bench.llm, router_retries=3).route_chat(0, (), context)
+        assert bench.llm.last_attempts.attempts == 1
+
+    run_virtual(main())
