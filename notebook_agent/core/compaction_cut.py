@@ -42,8 +42,13 @@ class Kept:
 
 def asks(message: Message) -> bool:
     """Whether a turn starts here: a user's message that is no tool result and no summary."""
-    asked = message.role is Role.USER and bool(message.parts)
-    return asked and not message.results and not is_summary(message)
+    return _from_user(message) and not is_summary(message)
+
+
+def _from_user(message: Message) -> bool:
+    if message.role is not Role.USER or not message.parts:
+        return False
+    return not any(isinstance(part, ToolResultPart) for part in message.parts)
 
 
 def newest_ask(messages: Sequence[Message]) -> int | None:
@@ -133,7 +138,8 @@ def keep_tail(
     """
     n = len(messages)
     pairs = pairs_of(messages)
-    starts = [at for at, message in enumerate(messages) if asks(message)]
+    earlier = {at for at, message in enumerate(messages) if is_summary(message)}
+    starts = [at for at, m in enumerate(messages) if at not in earlier and _from_user(m)]
     behind = [0] * (n + 1)  # tokens from here to the end
     for at in range(n - 1, -1, -1):
         behind[at] = behind[at + 1] + count(messages[at])
@@ -150,10 +156,9 @@ def keep_tail(
     if newest is not None:
         kept.add(newest)
     kept |= {at for at, message in enumerate(messages) if message.role is Role.SYSTEM}
-    summaries = [at for at in range(n) if is_summary(messages[at])]
-    kept -= set(summaries)
-    rest = set(range(n)) - kept - set(summaries)
-    return Kept(tuple(sorted(kept)), tuple(sorted(rest)), tuple(summaries))
+    kept -= earlier
+    rest = set(range(n)) - kept - earlier
+    return Kept(tuple(sorted(kept)), tuple(sorted(rest)), tuple(sorted(earlier)))
 
 
 def _inside(

@@ -138,18 +138,14 @@ class CompactionService:
         state = self.state if session_state is None else session_state
         manual = manual or reason == "manual"
         task = self._task(history, pending, window, reserved, reason, passes, model)
-        before = self._tokens(task.messages, reserved)
-        blank = CompactionResult(
-            applied=False, status="nothing", messages=task.messages, tokens_before=before,
-            tokens_after=before, strategy=self.policy.strategy, reason=reason,
-        )  # fmt: skip
+        blank = self._blank(task)
         if state.paused and not manual:
             return replace(blank, status="paused", detail=paused_words(state))
         key = self._key(task)
         if key in state.fruitless and not manual:
             detail = "nothing has changed since the last try, which gained nothing"
             return replace(blank, detail=detail)
-        guided = await self._guided(task, before)
+        guided = await self._guided(task, blank.tokens_before)
         if isinstance(guided, str):
             return replace(blank, status="vetoed", detail=guided)
         result = await self._worked(blank, task, guided, state, run_id)
@@ -218,6 +214,14 @@ class CompactionService:
             passes=passes,
             model=self.policy.summary_model or model,
         )
+
+    def _blank(self, task: Task) -> CompactionResult:
+        """A pass that has done nothing yet."""
+        before = self._tokens(task.messages, task.reserved)
+        return CompactionResult(
+            applied=False, status="nothing", messages=task.messages, tokens_before=before,
+            tokens_after=before, strategy=self.policy.strategy, reason=task.reason,
+        )  # fmt: skip
 
     def _tokens(self, messages: Sequence[Message], reserved: int) -> int:
         """The full request (P07)."""
@@ -371,12 +375,16 @@ class CompactionService:
 
     def _key(self, task: Task) -> str:
         """Idempotence: what would be summarised, under which rules (B33)."""
-        split = task.split()
-        if not split.head:
-            return f"{task.policy} {task.window} {len(task.messages)}"
-        last = task.messages[split.head[-1]]
+        rules = f"{task.policy} {task.window} {task.passes}"
+        # truncate goes by position: every message but the last few may go
+        head = (
+            range(len(task.messages)) if self.policy.strategy == "truncate" else task.split().head
+        )
+        if not head:
+            return f"{rules} {len(task.messages)}"
+        last = task.messages[head[-1]]
         mark = last.id or last.display_text()[:200]
-        return f"{task.policy} {task.window} {task.passes} {len(split.head)} {mark}"
+        return f"{rules} {len(head)} {mark}"
 
 
 def _name(hook: Any) -> str:
