@@ -15,18 +15,6 @@ from notebook_agent.notebook.verbs.table import VERBS
 
 __all__ = ["Completer"]
 
-PROVIDERS = (
-    "openai:",
-    "anthropic:",
-    "gemini:",
-    "ollama:",
-    "openrouter:",
-    "groq:",
-    "mistral:",
-    "local:",
-    "scripted:",
-)
-
 
 class Completer:
     """IPython's completer hook for our two magics; never raises, never asks an endpoint."""
@@ -55,7 +43,7 @@ class Completer:
         agent = self._agent
         match source:
             case "models":
-                return [*agent.models_book.known(), *PROVIDERS]
+                return [*agent.models_book.known(), *(f"{p}:" for p in _providers())]
             case "sessions":
                 return agent.sessions
             case "stored":
@@ -77,8 +65,14 @@ class Completer:
             case "verbs":
                 return list(VERBS)
             case "providers":
-                return [p.rstrip(":") for p in PROVIDERS]
+                return _providers()
             case "files":
                 return [p.name for p in Path().glob("*.jsonl")]
             case _:
                 return []
+
+
+def _providers() -> tuple[str, ...]:
+    from notebook_agent.providers import registry  # noqa: PLC0415  # reads entry points: not at load
+
+    return registry.providers()

@@ -240,7 +240,7 @@ def _one_line_cancelled(outcome: Outcome) -> Cancelled:
         message = f"stopped; {outcome.message.splitlines()[0]}"
     error = Cancelled(message)
     if isinstance(result, RunResult):
-        error.result = result  # type: ignore[attr-defined]  # as the runtime attaches it
+        error.result = result
         error.partial_text = result.text
     return error
 

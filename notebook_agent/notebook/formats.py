@@ -80,5 +80,5 @@ def with_format(result: RunResult, kind: str) -> RunResult:
     try:
         return replace(result, parsed=json_of(result.text))
     except FormatError as error:
-        error.result = result  # type: ignore[attr-defined]  # as the runtime attaches it
+        error.result = result
         raise

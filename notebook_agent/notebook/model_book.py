@@ -24,8 +24,7 @@ Make = Callable[[str], ModelClient]
 def _registry_model(name: str) -> ModelClient:
     from notebook_agent.providers import registry  # noqa: PLC0415  # reads entry points: not at load
 
-    client: ModelClient = registry.model(name)
-    return client
+    return registry.model(name)
 
 
 def _local_name() -> str | None:

@@ -19,6 +19,7 @@ from notebook_agent.notebook.arguments import CellOptions, UsageError, nearest
 from notebook_agent.notebook.formats import INSTRUCTIONS
 from notebook_agent.notebook.interpolate import Inserted, insert, literal_brace
 from notebook_agent.notebook.with_values import cells_message, values_message
+from notebook_agent.providers.base import ModelClient, full_name
 
 if TYPE_CHECKING:
     from notebook_agent.notebook.session_core import SessionCore
@@ -33,7 +34,8 @@ class Plan:
     Attributes:
         text: The prompt with its values in place.
         prompt: The prompt as typed, for the view.
-        model: The run's own model, full name; None = the session's.
+        model: The run's own model; None = the session's.
+        fallback: The run's own chain; None = the session's.
         tools: The run's own tools; None = the session's.
         notices: Lines for the footer.
     """
@@ -42,8 +44,8 @@ class Plan:
     prompt: str
     options: CellOptions
     session: str
-    model: str | None = None
-    fallback: tuple[str, ...] | None = None
+    model: ModelClient | None = None
+    fallback: tuple[ModelClient, ...] | None = None
     system: str | None = None
     tools: tuple[Any, ...] | None = None
     transients: tuple[Message, ...] = ()
@@ -52,6 +54,11 @@ class Plan:
     timeouts: StreamTimeouts | None = None
     mode: TurnMode | None = None
     notices: tuple[str, ...] = ()
+
+    @property
+    def model_name(self) -> str | None:
+        """Full name of the run's own model."""
+        return None if self.model is None else full_name(self.model)
 
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of ``AgentRuntime.arun``; only what the run sets."""
@@ -84,19 +91,23 @@ def plan_run(agent: SessionCore, body: str, options: CellOptions) -> Plan:
         )
     session = options.session or agent.current
     model = _model(agent, options)
+    if model is None:
+        agent.use_default_model(session)
     inserted = _insert(agent, body, options)
     if not inserted.text.strip():
         raise InputRejected(
             "The prompt is empty; nothing was sent.\nType it below the line, or:  %agent ask TEXT"
         )
-    notices = agent.start_notices(session) + _brace_note(agent, body, options)
+    notices = agent.start_notices(session, model) + _brace_note(agent, body, options)
     return Plan(
         text=inserted.text,
         prompt=body,
         options=options,
         session=session,
         model=model,
-        fallback=None if options.fallback is None else _chain(agent, options.fallback),
+        fallback=None
+        if options.fallback is None
+        else tuple(map(agent.models_book.client, options.fallback)),
         system=_system(agent, options),
         tools=_tools(agent, options),
         transients=_transients(agent, options),
@@ -108,21 +119,11 @@ def plan_run(agent: SessionCore, body: str, options: CellOptions) -> Plan:
     )
 
 
-def _model(agent: SessionCore, options: CellOptions) -> str | None:
+def _model(agent: SessionCore, options: CellOptions) -> ModelClient | None:
     """Look the model up now: an unknown one or a missing key is said before anything else."""
     if options.model is None:
-        agent.models_book.client(agent.model_name())
         return None
-    name = agent.models_book.full(options.model)
-    agent.models_book.client(name)
-    return name
-
-
-def _chain(agent: SessionCore, names: tuple[str, ...]) -> tuple[str, ...]:
-    full = tuple(agent.models_book.full(n) for n in names)
-    for name in full:
-        agent.models_book.client(name)
-    return full
+    return agent.models_book.client(options.model)
 
 
 def _insert(agent: SessionCore, body: str, options: CellOptions) -> Inserted:

@@ -11,6 +11,7 @@ from notebook_agent.core.context import ContextEstimate, estimate_context
 from notebook_agent.core.messages import Message
 from notebook_agent.core.request import StreamRequest, build_turn_request
 from notebook_agent.notebook.report import Report
+from notebook_agent.providers.base import full_name
 
 if TYPE_CHECKING:
     from notebook_agent.notebook.prepare import Plan
@@ -65,13 +66,13 @@ def dry_run(agent: SessionCore, plan: Plan) -> Report:
         kind = "transient, " if i < len(plan.transients) else ""
         lines += ["", f"[{kind}{message.role.value}]", message.display_text()]
     pairs = [
-        ("model", plan.model or agent.model_name()),
+        ("model", plan.model_name or agent.model_name()),
         ("tokens", _tokens(parts, window)),
     ]
     if plan.request.extra:
         pairs.append(("parameters", ", ".join(f"{k}={v!r}" for k, v in plan.request.extra.items())))
     if plan.fallback:
-        pairs.append(("fallback", ", ".join(plan.fallback)))
+        pairs.append(("fallback", ", ".join(map(full_name, plan.fallback))))
     return Report(
         "dry run: nothing was sent", tuple(pairs), lines=tuple(lines),
         data={"request": request, "estimate": parts, "options": plan.request},

@@ -6,7 +6,7 @@ Source: notebook side, running a cell and commands (D1-D6, D12, K03).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, MutableMapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,14 +17,10 @@ from notebook_agent.notebook.arguments import CellOptions
 from notebook_agent.notebook.drive import BackgroundRun, Outcome, RunDriver, View
 from notebook_agent.notebook.formats import code_of, with_format
 from notebook_agent.notebook.frontend import choose, guess
-from notebook_agent.notebook.live import LiveObserver, breaker_view
-from notebook_agent.notebook.panel_state import PanelState
 from notebook_agent.notebook.prepare import Plan, plan_run
 from notebook_agent.notebook.report import Report
 from notebook_agent.notebook.request_view import dry_run
 from notebook_agent.notebook.session_core import SessionCore
-from notebook_agent.notebook.sinks import Sink, make_sink
-from notebook_agent.notebook.view import LiveView
 
 __all__ = ["Prepared", "RunVerbs"]
 
@@ -71,50 +67,6 @@ class NullView:
     def open(self) -> None: ...
     def tick(self) -> None: ...
     def close(self, outcome: Outcome) -> None: ...
-
-
-class AttachedView(LiveView):
-    """A live view that hears its runtime from ``open`` to ``close``.
-
-    Args:
-        hub: The runtime's observers.
-        shown: Where the last state is kept for ``show``, by run id.
-        notices: Lines of the notebook's own for the footer.
-    """
-
-    def __init__(
-        self,
-        observer: LiveObserver,
-        sink: Sink,
-        *,
-        hub: Any,
-        shown: MutableMapping[str, PanelState],
-        notices: tuple[str, ...] = (),
-    ) -> None:
-        super().__init__(observer, sink)
-        self._hub = hub
-        self._shown = shown
-        self._notices = notices
-
-    def open(self) -> None:
-        """First paint; from now on the observer hears the runtime."""
-        self._hub.add(self.observer)
-        super().open()
-
-    def close(self, outcome: Outcome) -> None:
-        """The end, with the notebook's own lines."""
-        self._hub.remove(self.observer)
-        if isinstance(outcome, RunResult) and self._notices:
-            outcome = replace(outcome, notices=(*outcome.notices, *self._notices))
-        super().close(outcome)
-        if self.state.run_id:
-            self._shown[self.state.run_id] = self.state
-
-
-def _panel(session: str) -> Any:
-    from notebook_agent.notebook.panel import get_panel  # noqa: PLC0415  # F4: no anywidget before it is wanted
-
-    return get_panel(session)
 
 
 class RunVerbs(SessionCore):
@@ -189,20 +141,21 @@ class RunVerbs(SessionCore):
         options = plan.options
         if options.show == "null":
             return NullView()
+        from notebook_agent.notebook.attached import attached_view  # noqa: PLC0415  # rendering loads at the first run
+
         name = choose(options.show, setting=self.settings.show, front=guess(self.shell))
         if options.background and name == "stream":
             name = "null"  # a terminal's prompt belongs to the person; the trail has it all
-        now = self.surroundings.now
-        live = LiveObserver(
-            runtime.session,
-            now=now,
-            model=plan.model or runtime.primary,
+        return attached_view(
+            name,
+            runtime,
+            session=plan.session,
+            model=plan.model_name or runtime.primary,
             prompt=plan.prompt,
-            breaker=breaker_view(runtime.breaker.to_json(), now()),
+            background=options.background,
+            shown=self.shown,
+            notices=plan.notices,
         )
-        sink = make_sink(name, panel=lambda: _panel(plan.session), background=options.background)
-        sink.on_stop = runtime.cancel_signal.cancel
-        return AttachedView(live, sink, hub=runtime.hub, shown=self.shown, notices=plan.notices)
 
     def in_front(self, options: CellOptions) -> CellOptions:
         """``--background`` where nobody is there after the cell: run it in the cell (D6)."""
@@ -241,8 +194,9 @@ class RunVerbs(SessionCore):
         """``_``, ``Out[n]`` and ``--into NAME``: the same object, nothing displayed."""
         hook = getattr(self.shell, "displayhook", None)
         if hook is not None and hasattr(hook, "update_user_ns"):
-            hook.update_user_ns(result)
-        else:
+            hook.update_user_ns(result)  # Out[n] too; leaves a `_` of the user's own alone
+        # A loop's `for _ in ...` is no reason to lose the result; a function called _ is.
+        if self.namespace.get("_") is not result and not callable(self.namespace.get("_")):
             self.namespace["_"] = result
         if into:
             self.namespace[into] = result

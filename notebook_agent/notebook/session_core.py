@@ -27,6 +27,7 @@ from notebook_agent.notebook.prepare import find_function
 from notebook_agent.notebook.road import KernelRoad, no_asker
 from notebook_agent.notebook.settings import Settings
 from notebook_agent.notebook.stdin import asker_for
+from notebook_agent.providers.base import ModelClient, full_name
 
 __all__ = ["SessionCore", "current_surroundings"]
 
@@ -126,15 +127,19 @@ class SessionCore:
         chosen = self.settings.model or self.models_book.default()[0]
         return self.models_book.full(chosen)
 
-    def start_notices(self, session: str) -> tuple[str, ...]:
-        """Lines that are said once: which model was chosen for want of one, where things go."""
+    def start_notices(self, session: str, model: ModelClient | None = None) -> tuple[str, ...]:
+        """Lines that are said once: which model was chosen for want of one, where things go.
+
+        Args:
+            model: The run's own model; None = the settings'.
+        """
         lines = []
-        if not self.settings.model and "model" not in self.said:
+        if not self.settings.model and model is None and "model" not in self.said:
             line = self.models_book.default()[1]
             if line:
                 self.said.add("model")
                 lines.append(line)
-        self.runtime(session)  # opens the store: its line is known now
+        self.runtime(session, model=model)  # opens the store: its line is known now
         if self._store_line and "store" not in self.said:
             self.said.add("store")
             lines.append(self._store_line)
@@ -151,7 +156,7 @@ class SessionCore:
 
     def window(self, model: str | None = None) -> int | None:
         """Window in tokens of the model that will serve, None when it is not known."""
-        name = self.model_name() if model is None else self.models_book.full(model)
+        name = self.model_name() if model is None else model
         capabilities = getattr(self.models_book.client(name), "capabilities", None)
         found = None if capabilities is None else capabilities().context_window
         limit = self.policy().max_input_tokens
@@ -180,9 +185,11 @@ class SessionCore:
         for runtime in self._runtimes.values():
             match name:
                 case "model" if value:
-                    runtime.switch_model(self.models_book.full(value))
+                    runtime.switch_model(self.models_book.client(value))
                 case "fallback":
-                    runtime.set_fallback([self.models_book.full(n) for n in self.settings.backups])
+                    runtime.set_fallback(
+                        [self.models_book.client(n) for n in self.settings.backups]
+                    )
                 case "system":
                     runtime.system = value or None
                 case "max_turns" | "max_tokens":
@@ -202,21 +209,45 @@ class SessionCore:
             self._surroundings = current_surroundings(self.settings)
         return self._surroundings
 
-    def runtime(self, session: str | None = None) -> Any:
-        """The runtime of a session name; made at first use."""
+    def runtime(self, session: str | None = None, *, model: ModelClient | None = None) -> Any:
+        """The runtime of a session name; made at first use.
+
+        Args:
+            model: The primary of a new one where the settings' model cannot be used: a run
+                that names its own model must not need the other's key.
+        """
         name = session or self.current
         if name not in self._runtimes:
-            self._runtimes[name] = self._make_runtime(name)
+            self._runtimes[name] = self._make_runtime(name, model)
         return self._runtimes[name]
 
-    def _make_runtime(self, name: str) -> Any:
+    def use_default_model(self, session: str) -> None:
+        """Bring a session's primary in line with the settings before a run.
+
+        Raises:
+            ConfigError: There is no such model, or its key is missing.
+        """
+        client = self.models_book.client(self.model_name())
+        runtime = self.runtime(session)
+        if session != "demo" and runtime.primary != full_name(client):
+            runtime.switch_model(client)
+
+    def _primary(self, model: ModelClient | None) -> ModelClient:
+        try:
+            return self.models_book.client(self.model_name())
+        except ConfigError:
+            if model is None:
+                raise
+            return model
+
+    def _make_runtime(self, name: str, model: ModelClient | None = None) -> Any:
         from notebook_agent.engine.runtime import AgentRuntime  # noqa: PLC0415  # the engine loads at the first run
 
         settings = self.settings
         # Ruling: D21, a name is a new session in every kernel; `session load` takes one up.
         fresh = Session(id=self.surroundings.new_id("session"), name=name)
         return AgentRuntime(
-            self.models_book.client(self.model_name()),
+            self._primary(model),
             resolve_client=self.models_book.client,
             system=settings.system or None,
             policy=self.policy(),

@@ -86,7 +86,7 @@ class AboutVerbs(RunVerbs):
 
 def _doctor_lines() -> list[str]:
     try:
-        from notebook_agent import doctor  # noqa: PLC0415  # optional until it is there
+        from notebook_agent.notebook import doctor  # noqa: PLC0415  # looks at many files: at use
     except ImportError:
         return []
     return [str(line) for line in doctor.lines()]

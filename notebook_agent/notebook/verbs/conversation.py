@@ -131,7 +131,7 @@ class ConversationVerbs(RunVerbs):
             )
         if action == "now":
             return _pass_report("compacted", await runtime.acompact_now())
-        return _pass_report("would compact; nothing was changed", await runtime.acompact_preview())
+        return _preview_report(await runtime.acompact_preview())
 
     def compact(
         self,
@@ -163,14 +163,44 @@ class ConversationVerbs(RunVerbs):
 
 
 def _pass_report(said: str, result: Any) -> Report:
-    """What a compaction pass did or would do, before and after measured the same way (P07)."""
-    head = said if result.applied else f"not compacted: {result.detail or 'nothing to gain'}"
+    """What a compaction pass did, before and after measured the same way (P07)."""
+    head = said if result.applied else f"not compacted: {result.detail or result.status}"
     pairs = [
         ("tokens before", f"{result.tokens_before:,}"),
         ("tokens after", f"{result.tokens_after:,}"),
         ("strategy", result.strategy),
+        ("messages removed", str(result.removed)),
     ]
     if result.applied and result.detail:
         pairs.append(("detail", result.detail))
-    lines = ("", "summary:", str(result.summary)) if getattr(result, "summary", None) else ()
+    summary = result.summary
+    lines = () if summary is None else ("", "summary:", summary.text_content())
     return Report(head, tuple(pairs), lines=lines, data=result)
+
+
+def _preview_report(preview: Any) -> Report:
+    """What a pass would do, message by message; nothing was changed."""
+    label = "est. " if preview.estimated else ""
+    pairs = (
+        (
+            "a pass now",
+            preview.status.replace("_", " ") + (f": {preview.detail}" if preview.detail else ""),
+        ),
+        ("tokens before", f"{preview.tokens_before:,}"),
+        ("tokens after", f"{label}{preview.tokens_after:,}"),
+        ("target", f"{preview.target:,} of {preview.window:,}"),
+        ("strategy", preview.strategy),
+    )
+    rows = tuple(
+        (
+            str(r.place),
+            r.role,
+            r.fate,
+            f"{r.tokens:,}",
+            f"{r.tokens_after:,}",
+            " ".join(r.text.split())[:60],
+        )
+        for r in preview.rows
+    )
+    header = ("", "role", "fate", "tokens", "then", "text") if rows else ()
+    return Report("preview of a compaction; nothing was changed", pairs, header, rows, data=preview)

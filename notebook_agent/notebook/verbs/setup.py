@@ -6,7 +6,7 @@ Source: notebook side, commands (D11, F3, X05); LLM turn (L82, L83).
 from __future__ import annotations
 
 import getpass
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -43,7 +43,7 @@ class SetupVerbs(RunVerbs):
         )
         client = self.models_book.client(full)
         for runtime in self._runtimes.values():
-            runtime.switch_model(full)
+            runtime.switch_model(client)
         self.settings.model = full
         return Report("", (("model", full), ("capabilities", _capabilities(client))))
 
@@ -68,11 +68,9 @@ class SetupVerbs(RunVerbs):
     async def _offered(self, name: str) -> Sequence[str]:
         from notebook_agent.providers import registry  # noqa: PLC0415  # reads entry points: not at load
 
-        listing = getattr(registry, "list_models", None)
         provider = name.split(":", maxsplit=1)[0]
-        if listing is not None:
-            return [f"{provider}:{m}" if ":" not in m else m for m in await listing(provider)]
-        return []
+        found = await registry.list_models(provider)
+        return [m if m.startswith(f"{provider}:") else f"{provider}:{m}" for m in found]
 
     def models(self, provider: str | None = None) -> Report:
         """As :meth:`amodels`, waiting for it."""
@@ -90,6 +88,10 @@ class SetupVerbs(RunVerbs):
                 "" if rows else "no aliases", header=("alias", "model") if rows else (), rows=rows
             )
         self.models_book.alias(name, target)
+        if not target.startswith("@"):
+            from notebook_agent.providers import registry  # noqa: PLC0415  # reads entry points: not at load
+
+            registry.alias(name, target)  # ask() and AgentRuntime know the name too
         return Report(f"{name} = {self.models_book.expand(name)}")
 
     def system(self, text: str | None = None) -> Report:
@@ -134,11 +136,9 @@ class SetupVerbs(RunVerbs):
         if chain is not None:
             given = chain.split(",") if isinstance(chain, str) else list(chain)
             names = [n.strip() for n in given if n.strip() and n.strip() not in NONE]
-            full = tuple(self.models_book.full(n) for n in names)
-            for name in full:
-                self.models_book.client(name)
-            self.settings.fallback = ",".join(full)
-            self.runtime(session).set_fallback(full)
+            clients = [self.models_book.client(n) for n in names]
+            self.settings.fallback = ",".join(names)
+            self.runtime(session).set_fallback(clients)
         return self.breaker(session=session)
 
     def breaker(self, action: str | None = None, session: str | None = None) -> Report:
@@ -207,7 +207,7 @@ class SetupVerbs(RunVerbs):
         """
         from notebook_agent.providers import registry  # noqa: PLC0415  # reads entry points: not at load
 
-        known: Mapping[str, Any] = {str(p): None for p in registry.providers()}
+        known = registry.providers()
         if name is None or name not in known:
             close = nearest(name or "", known) or "openai"
             said = (

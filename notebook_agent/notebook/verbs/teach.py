@@ -60,7 +60,7 @@ DEMOS: Final = {
     ),
     "cancel": Demo(
         "a slow reply is stopped: the partial text stays, and the next run works",
-        "ok", runs=2, stop_after_s=0.5,
+        "ok", runs=2, stop_after_s=0.25,
     ),
 }  # fmt: skip
 
@@ -106,8 +106,7 @@ class Demonstration:
                 await runtime.surroundings.sleep(seconds)
             stopper = None
             if number == 0 and demo.stop_after_s is not None:
-                loop = asyncio.get_running_loop()
-                stopper = loop.call_later(demo.stop_after_s, runtime.cancel_signal.cancel)
+                stopper = asyncio.ensure_future(_stop_later(runtime, demo.stop_after_s))
             try:
                 result: RunResult = await runtime.arun(QUESTION)
                 return result
@@ -123,6 +122,11 @@ class Demonstration:
             raise error
         result = getattr(error, "result", None)
         return result if isinstance(result, RunResult) else None
+
+
+async def _stop_later(runtime: Any, seconds: float) -> None:
+    await runtime.surroundings.sleep(seconds)
+    runtime.cancel_signal.cancel()
 
 
 class TeachVerbs(RunVerbs):
@@ -193,8 +197,13 @@ class TeachVerbs(RunVerbs):
         from notebook_agent.providers.scripted import ScriptedModel  # noqa: PLC0415  # as above
 
         reply = "The sky is blue because air scatters short waves of light more than long ones."
-        primary = ScriptedModel(reply, script=demo.script, delay_s=0.03, name="primary")
-        backup = ScriptedModel(f"The backup answers: {reply}", delay_s=0.03, name="backup")
+        sleep = self.surroundings.sleep
+        primary = ScriptedModel(
+            reply, script=demo.script, delay_s=0.03, name="primary", sleep=sleep
+        )
+        backup = ScriptedModel(
+            f"The backup answers: {reply}", delay_s=0.03, name="backup", sleep=sleep
+        )
         runtime = AgentRuntime(
             primary,
             fallback=(backup,) if demo.chain else (),

@@ -1,0 +1,99 @@
+"""AttachedView: a live view of one run of a runtime, from the first paint to the frozen end.
+
+Source: notebook side, running a cell and the panel (D2, D10, D19, F10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from dataclasses import replace
+from typing import Any
+
+from notebook_agent.core.result import RunResult
+from notebook_agent.notebook.drive import Outcome
+from notebook_agent.notebook.live import LiveObserver, breaker_view
+from notebook_agent.notebook.panel_state import PanelState
+from notebook_agent.notebook.sinks import Sink, make_sink
+from notebook_agent.notebook.view import LiveView
+
+__all__ = ["AttachedView", "attached_view"]
+
+
+class AttachedView(LiveView):
+    """A live view that hears its runtime from ``open`` to ``close``.
+
+    Args:
+        hub: The runtime's observers.
+        shown: Where the last state is kept for ``show``, by run id.
+        notices: Lines of the notebook's own for the footer.
+    """
+
+    def __init__(
+        self,
+        observer: LiveObserver,
+        sink: Sink,
+        *,
+        hub: Any,
+        shown: MutableMapping[str, PanelState],
+        notices: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(observer, sink)
+        self._hub = hub
+        self._shown = shown
+        self._notices = notices
+
+    def open(self) -> None:
+        """First paint; from now on the observer hears the runtime."""
+        self._hub.add(self.observer)
+        super().open()
+
+    def close(self, outcome: Outcome) -> None:
+        """The end, with the notebook's own lines."""
+        self._hub.remove(self.observer)
+        if isinstance(outcome, RunResult) and self._notices:
+            outcome = replace(outcome, notices=(*outcome.notices, *self._notices))
+        super().close(outcome)
+        if self.state.run_id:
+            self._shown[self.state.run_id] = self.state
+
+
+def attached_view(
+    name: str,
+    runtime: Any,
+    *,
+    session: str,
+    model: str,
+    prompt: str,
+    background: bool,
+    shown: MutableMapping[str, PanelState],
+    notices: tuple[str, ...] = (),
+) -> AttachedView:
+    """The view of a run that is about to start.
+
+    Args:
+        name: The sink.
+        runtime: Its observers hear the run, its signal is what the Stop button fires.
+        session: Whose panel.
+        model: Full name of the run's primary.
+        prompt: As typed.
+        background: The cell ends before the run.
+        shown: Keeps the last state, by run id.
+        notices: Lines of the notebook's own.
+    """
+    now = runtime.surroundings.now
+    live = LiveObserver(
+        runtime.session,
+        now=now,
+        model=model,
+        prompt=prompt,
+        breaker=breaker_view(runtime.breaker_of(model).to_json(now()), now()),
+    )
+    sink = make_sink(name, panel=lambda: _panel(session), background=background)
+    sink.on_stop = runtime.cancel_signal.cancel
+    return AttachedView(live, sink, hub=runtime.hub, shown=shown, notices=notices)
+
+
+def _panel(session: str) -> Any:
+    from notebook_agent.notebook.panel import get_panel  # noqa: PLC0415  # F4: no anywidget before it is wanted
+
+    return get_panel(session)
