@@ -28,6 +28,7 @@ class Settings:
         system: System prompt.
         show: auto (what fits the front end, F3), panel, update, static, stream or null.
         store: "" = the file under the user's data folder, "memory", or a path (D21).
+            ``NOTEBOOK_AGENT_STORE`` sets it.
         max_turns, max_tokens: Limits of a run; 0 = the policy's default.
         timeout: Seconds a reply may take in all; 0 = the default.
         stream: False = one unstreamed attempt per turn.
@@ -39,7 +40,7 @@ class Settings:
     fallback: str = ""
     system: str = ""
     show: str = "auto"
-    store: str = ""
+    store: str = field(default_factory=lambda: _env("NOTEBOOK_AGENT_STORE"))
     max_turns: int = 0
     max_tokens: int = 0
     timeout: float = 0.0

@@ -89,7 +89,7 @@ def cache_folder() -> Path:
     """The user's folder for model files; it need not exist."""
     import platformdirs  # noqa: PLC0415 - not needed by every import of the providers
 
-    return platformdirs.user_cache_path("notebook_agent") / "models"
+    return platformdirs.user_cache_path("notebook_agent", appauthor=False) / "models"
 
 
 def find_model(model: ModelFile = SMOLLM2) -> FoundModel | None:

@@ -89,7 +89,7 @@ def _answer(question: str, request: StreamRequest) -> str:
     if request.tools:
         names = ", ".join(f"`{tool.name}`" for tool in request.tools)
         lines += [f"Tools it may call: {names}. Ask for one with `call NAME {{...}}`.", ""]
-    return "\n".join(lines) + HOW_TO_CHOOSE
+    return "\n".join([*lines, HOW_TO_CHOOSE])
 
 
 def sample_of(schema: Mapping[str, Any], depth: int = 0) -> Any:

@@ -53,7 +53,8 @@ class AboutVerbs(RunVerbs):
 
     def doctor(self) -> Report:
         """The command line's doctor, and what only a kernel knows; no network (F10)."""
-        lines = _doctor_lines()
+        from notebook_agent.notebook import doctor  # noqa: PLC0415  # looks at files: only when asked
+
         front, hello = guess(self.shell), proven()
         sink = choose(None, setting=self.settings.show, front=front)
         pairs = [
@@ -65,7 +66,7 @@ class AboutVerbs(RunVerbs):
             ("abandoned tools", str(_abandoned())),
             ("what to do", _advice(front.name, sink)),
         ]
-        return Report("doctor", tuple(pairs), lines=("", *lines))
+        return Report("doctor", tuple(pairs), lines=("", *doctor.lines()))
 
     def panel(self, action: str | None = None) -> Any:
         """The session's live panel as a value to display, or close it."""
