@@ -138,6 +138,19 @@ def test_L104_six_messages_or_fewer_lose_none_but_the_oversize_one_is_shortened(
     assert (small.applied, small.status) == (False, "nothing")
 
 
+@pytest.mark.parametrize("strategy", ["extractive", "truncate", "model"])
+def test_P03_a_giant_in_a_history_without_a_head_is_shortened(strategy):
+    pending = give_ids([Message.user("dump it"), *exchange("d", output="cell " * 9_000)])
+    made = service(strategy, Summariser(NOTES))
+    result = compact(made, [], pending)
+    assert result.applied
+    assert result.summary is None
+    assert [m.id for m in result.messages[:2]] == ["m0", "m1"]
+    assert result.tokens_after <= target_tokens(CompactionPolicy(), WINDOW)
+    shown = run_virtual(made.preview([], pending, window=WINDOW, reserved=100))
+    assert shown.tokens_after == result.tokens_after
+
+
 def test_a_long_run_of_tool_calls_is_compacted_inside_its_turn():
     pending = give_ids(
         [

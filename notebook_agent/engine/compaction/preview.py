@@ -17,6 +17,7 @@ from notebook_agent.engine.compaction.strategies import (
     extractive,
     finish,
     only_pruned,
+    only_shortened,
     pruned,
     summary_message,
     summary_room,
@@ -49,8 +50,8 @@ async def preview_of(task: Task, before: int) -> CompactionPreview:
             case "model":
                 # A preview asks no model: the summary's allowed size stands in for it.
                 draft = _stand_in(ready)
-                estimated = draft is not None
-                if draft is not None:
+                estimated = draft is not None and draft.summary is not None
+                if estimated:
                     summary_tokens = summary_room(ready, ready.split())
             case _:
                 draft = await extractive(ready)
@@ -79,7 +80,9 @@ async def preview_of(task: Task, before: int) -> CompactionPreview:
 
 def _stand_in(task: Task) -> Draft | None:
     split: Kept = task.split()
-    return finish(task, split, summary_message(task, "")) if split.head else None
+    if not split.head:
+        return only_shortened(task)
+    return finish(task, split, summary_message(task, ""))
 
 
 def _rows(task: Task, ready: Task, draft: Draft | None) -> list[PreviewRow]:

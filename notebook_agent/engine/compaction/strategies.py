@@ -27,6 +27,7 @@ __all__ = [
     "extractive",
     "finish",
     "only_pruned",
+    "only_shortened",
     "pruned",
     "summary_message",
     "summary_room",
@@ -111,11 +112,11 @@ async def extractive(task: Task) -> Draft | None:
     """Sentences that carry something, as they were said (the default).
 
     Returns:
-        None when there is nothing to summarise.
+        None when there is nothing to summarise and nothing oversize.
     """
     split = task.split()
     if not split.head:
-        return None
+        return only_shortened(task)
     room = summary_room(task, split)
     points = []
     count = len(split.head)
@@ -135,7 +136,7 @@ async def extractive(task: Task) -> Draft | None:
 
     text = render_summary(points, count=count, fits=fits, extra=task.extra)
     if not text:
-        return None
+        return only_shortened(task)
     return finish(task, split, summary_message(task, text))
 
 
@@ -151,7 +152,14 @@ def truncating(task: Task) -> Draft | None:
         min_messages=task.policy.min_messages,
     )
     draft = _fitted(task, pull_together(task.messages, kept), None)
-    return None if draft.messages == task.messages else draft
+    return draft if _changed(task, draft) else None
+
+
+def only_shortened(task: Task) -> Draft | None:
+    """All messages, the oversize ones shortened; None when none is oversize (L104, P03)."""
+    everything = pull_together(task.messages, range(len(task.messages)))
+    draft = _fitted(task, everything, None)
+    return draft if _changed(task, draft) else None
 
 
 def finish(task: Task, split: Kept, summary: Message) -> Draft:
@@ -191,6 +199,12 @@ def _fitted(task: Task, kept: Sequence[Message], summary: Message | None) -> Dra
     smaller = shorten_to(kept, max(room, 1), task.count, least=max(100, task.window // 16))
     messages = _swapped(task, kept, smaller)
     return Draft(messages=messages if summary is None else (summary, *messages), summary=summary)
+
+
+def _changed(task: Task, draft: Draft) -> bool:
+    return len(draft.messages) != len(task.messages) or any(
+        new is not old for new, old in zip(draft.messages, task.messages, strict=True)
+    )
 
 
 def _swapped(

@@ -17,6 +17,7 @@ from notebook_agent.core.response import ChatResponse, Ending, StopReason, Usage
 from notebook_agent.engine.compaction.strategies import (
     Task,
     finish,
+    only_shortened,
     summary_message,
     summary_room,
     summary_text,
@@ -88,7 +89,7 @@ async def by_model(
         spent: Filled while it goes.
 
     Returns:
-        None when there is nothing to summarise.
+        None when there is nothing to summarise and nothing oversize.
 
     Raises:
         SummaryFailed: What came back may not be stored (P05), or nothing fits its window.
@@ -96,7 +97,7 @@ async def by_model(
     """
     split = task.split()
     if not split.head:
-        return None
+        return only_shortened(task)
     room = summary_room(task, split)
     lines = [line for at in split.head for line in _lines(task, task.messages[at])]
     notes = "\n\n".join(summary_text(task.messages[at]) for at in split.summaries)
