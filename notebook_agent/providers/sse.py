@@ -87,6 +87,8 @@ class _Buffer:
             raise _too_long("stream", self._caps.stream)
 
     def _to_lf(self, chunk: bytes) -> bytes:
+        if not chunk:
+            return chunk
         if self._after_cr and chunk[:1] == b"\n":  # second half of a CRLF
             chunk = chunk[1:]
             if not chunk:
