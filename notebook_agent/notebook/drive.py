@@ -10,8 +10,10 @@ Source: notebook side, running a cell (D2-D6, F11); cases K03, K04, N05, N08.
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -21,6 +23,7 @@ from typing import Any, Final, Protocol
 
 from notebook_agent.core.result import RunResult
 from notebook_agent.core.session import RunStatus
+from notebook_agent.core.text import visible
 from notebook_agent.engine.cancel import CancelSignal
 from notebook_agent.errors import AgentError, Cancelled
 from notebook_agent.notebook.kernel_loop import EngineDriver, Work
@@ -82,6 +85,8 @@ class RunDriver:
         self._now = now
         self._interrupted = False
         self._closed = False
+        self._printed: io.StringIO | None = None
+        self._printed_seen = 0
 
     # ---- three ways to drive ----------------------------------------------------------------
 
@@ -97,14 +102,14 @@ class RunDriver:
         """
         with self._road.served():
             self._view.open()
-            work = self._engine.submit(self._start())
+            work = self._begin()
             wake = _wake_when_done(work)
             deadline: float | None = None
             mains: set[asyncio.Future[None]] = set()  # main tools that are async
             while not work.done():
                 try:
                     mains |= {asyncio.ensure_future(one) for one in self._road.serve()}
-                    self._view.tick()
+                    self._show()
                     await asyncio.wait({wake}, timeout=TICK_S)
                 except (asyncio.CancelledError, KeyboardInterrupt):
                     deadline = self._interrupt(deadline)
@@ -129,7 +134,7 @@ class RunDriver:
             )
         with self._road.served():
             self._view.open()
-            work = self._engine.submit(self._start())
+            work = self._begin()
             wake = threading.Event()
             work.add_done_callback(lambda _w: wake.set())
             deadline: float | None = None
@@ -137,7 +142,7 @@ class RunDriver:
                 try:
                     for awaitable in self._road.serve():
                         _refuse_async(awaitable)
-                    self._view.tick()
+                    self._show()
                     wake.wait(TICK_S)
                 except KeyboardInterrupt:
                     deadline = self._interrupt(deadline)
@@ -148,7 +153,30 @@ class RunDriver:
     def background(self) -> BackgroundRun:
         """Start the run and return its handle; the view goes on on the kernel's loop."""
         self._view.open()
-        return BackgroundRun(self, self._engine.submit(self._start()))
+        return BackgroundRun(self, self._begin())
+
+    def _begin(self) -> Work[RunResult]:
+        """Start the run; what observers and contributors print is caught for its cell (D20)."""
+        from notebook_agent.engine.tools import capture  # noqa: PLC0415  # the engine loads at the first run
+
+        async def caught() -> RunResult:
+            with capture() as printed:
+                self._printed = printed
+                return await self._start()
+
+        return self._engine.submit(caught())
+
+    def _show(self) -> None:
+        self._print_caught()
+        self._view.tick()
+
+    def _print_caught(self) -> None:
+        printed = self._printed
+        if printed is None or printed.tell() == self._printed_seen:
+            return
+        text = printed.getvalue()
+        sys.stdout.write(visible(text[self._printed_seen :]))
+        self._printed_seen = len(text)
 
     # ---- the end ----------------------------------------------------------------------------
 
@@ -189,6 +217,7 @@ class RunDriver:
     def _close(self, outcome: Outcome) -> None:
         if not self._closed:
             self._closed = True
+            self._print_caught()
             self._view.close(outcome)
 
     def tick(self) -> None:
@@ -196,7 +225,7 @@ class RunDriver:
         if not self._closed:
             for awaitable in self._road.serve():
                 _refuse_async(awaitable)
-            self._view.tick()
+            self._show()
 
 
 @contextmanager

@@ -85,14 +85,6 @@ class AboutVerbs(RunVerbs):
         )
 
 
-def _doctor_lines() -> list[str]:
-    try:
-        from notebook_agent.notebook import doctor  # noqa: PLC0415  # looks at many files: at use
-    except ImportError:
-        return []
-    return [str(line) for line in doctor.lines()]
-
-
 def _hello_line(hello: dict[str, Any]) -> str:
     if not hello:
         return "no panel has answered"

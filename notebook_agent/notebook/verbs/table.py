@@ -179,18 +179,19 @@ def read_line(line: str) -> Call:
 
 
 def _arguments(verb: Verb, rest: str) -> dict[str, Any]:
-    takes = f"takes {verb.usage}" if verb.usage else "takes no arguments"
-    to_ask = f"Type:  %agent {verb.name}?     or to ask it:  %agent ask {verb.name} {rest}"
+    command = f"%agent {verb.name}"
+    to_ask = f"or to ask it:  %agent ask {verb.name} {rest}"
     try:
-        values, left = parse_options(f"%agent {verb.name}", rest, verb.options)
+        values, left = parse_options(command, rest, verb.options)
     except UsageError as error:
-        if "-" in rest and error.message.startswith(
-            (f"%agent {verb.name} has no option", "--", "-")
-        ):
+        if rest.startswith("-") or " -" in rest:
             raise
-        raise UsageError(f"%agent {verb.name} {takes}; {rest!r} is not that.\n{to_ask}") from None
+        raise UsageError(f"{error.message}     {to_ask}") from None
     if left:
-        raise UsageError(f"%agent {verb.name} {takes}; {rest!r} is not that.\n{to_ask}")
+        takes = f"takes {verb.usage}" if verb.usage else "takes no arguments"
+        raise UsageError(
+            f"{command} {takes}; {rest!r} is not that.\nType:  {command}?     {to_ask}"
+        )
     return values
 
 
