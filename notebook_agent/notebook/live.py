@@ -157,7 +157,8 @@ class LiveObserver(ob.Observer):
         self._rows()
 
     def on_state(self, ctx: ob.StateChange) -> None:
-        window = ctx.detail.get("window")
+        ref = ctx.detail.get("ref")  # the window of the model that will serve (F02)
+        window = ref.get("window") if isinstance(ref, Mapping) else None
         self._put(
             Moved(
                 at=self.now(),

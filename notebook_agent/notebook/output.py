@@ -58,12 +58,19 @@ _PRE: Final = (
 _STYLED: Final[Mapping[str, str]] = {
     "<p>": '<p style="margin: 0 0 9px">',
     "<ul>": '<ul style="margin: 0 0 9px; padding-left: 19px">',
-    "<ol>": '<ol style="margin: 0 0 9px; padding-left: 24px">',
+    "<ol>": '<ol style="margin: 0 0 9px; padding-left: 25px">',
     "<li>": '<li style="margin: 0 0 5px">',
-    "<pre><code>": f'<pre style="{_PRE}">{_CODE}',
+    "<pre><code>": (
+        f'<pre style="{_PRE}"><code style="background-color: transparent; padding: 0; '
+        'line-height: inherit">'
+    ),
+    "<code>": (
+        '<code style="background-color: rgba(128,128,128,0.1); padding: 1px 4px; '
+        'border-radius: 3px; font-size: 13px; line-height: inherit">'
+    ),
     "<pre>": f'<pre style="{_PRE}; white-space: pre-wrap">',
     "<blockquote>": f'<blockquote style="margin: 0 0 9px; padding: 0 0 0 12px; border-left: {_LINE}">',
-    **{f"<h{n}>": f'<h{n} style="margin: 14px 0 9px; font-size: {s}px; font-weight: 600">' for n, s in ((3, 17), (4, 16), (5, 15), (6, 15))},
+    **{f"<h{n}>": f'<h{n} style="margin: 9px 0; line-height: 1.5; font-size: {s}px; font-weight: 600">' for n, s in ((3, 18), (4, 16.5), (5, 15), (6, 15))},
 }  # fmt: skip
 
 

@@ -64,11 +64,11 @@ class AgentPanel(anywidget.AnyWidget):
     def show(self, state: PanelState) -> None:
         """Send what changed since the last state."""
         self._state = state
-        self._send(self._wire.diff(state))
+        self._tell(self._wire.diff(state))
 
     def keyframe(self) -> None:
         """Send everything: views that missed something are right again (F2)."""
-        self._send([{"t": "full", "full": self._wire.full(self._state)}])
+        self._tell([{"t": "full", "full": self._wire.full(self._state)}])
 
     def finish(self, state: PanelState) -> None:
         """The final state; also kept, redacted, for a page that is loaded again."""
@@ -76,7 +76,7 @@ class AgentPanel(anywidget.AnyWidget):
         self._running = False
         self._on_stop = None
         full = self._wire.full(state)
-        self._send([{"t": "end", "full": full}])
+        self._tell([{"t": "end", "full": full}])
         self.set_trait("final", redacted(full))
         self.status = state.status
 
@@ -87,7 +87,7 @@ class AgentPanel(anywidget.AnyWidget):
             said = self._inbox.popleft()
             if said.get("t") == "hello":
                 greeted = True
-                self._send([{"t": "hi", "nonce": said.get("nonce"), "stop": self._running}])
+                self._tell([{"t": "hi", "nonce": said.get("nonce"), "stop": self._running}])
             lost = True
         if lost:
             self.keyframe()
@@ -115,7 +115,7 @@ class AgentPanel(anywidget.AnyWidget):
         if not self._running:
             self.answer()
 
-    def _send(self, ops: list[dict[str, Any]]) -> None:
+    def _tell(self, ops: list[dict[str, Any]]) -> None:
         if ops and self.alive:
             self._seq += 1
             self.send({"seq": self._seq, "run": self._wire.run, "ops": ops})

@@ -22,6 +22,7 @@ __all__ = ["KEYFRAMES_S", "PanelSink"]
 
 KEYFRAMES_S: Final = (0.25, 1.0, 3.0)  # then every EVERY_S, until hello is answered
 EVERY_S: Final = 5.0
+ID_WAIT_S: Final = 0.5
 
 log = logging.getLogger("notebook_agent.notebook")
 
@@ -55,22 +56,34 @@ class PanelSink:
         self._id = uuid.uuid4().hex
         self._meta: dict[str, Any] = {}
         self._opened = 0.0
+        self._shown = False
         self._frames = 0
         self._greeted = False
 
     def open(self, state: PanelState) -> None:
-        """Show the panel's view in this cell, first state before the first event."""
-        self._meta = metadata(state)
+        """Get the panel ready; its view stands in this cell as soon as the run has its id."""
         self._panel = self._get()
         self._panel.begin(state, self._stop)
-        self._display(self._panel.view_bundle(), metadata=self._meta, display_id=self._id)
         self._opened = self._now()
+        self._show_view(state)
+
+    def _show_view(self, state: PanelState) -> None:
+        """The metadata must never change after the first display and holds the run's id (D15);
+        the engine gives the id within one tick, and the view does not wait for it longer than
+        ``ID_WAIT_S``."""
+        if self._shown or not (state.run_id or self._now() - self._opened >= ID_WAIT_S):
+            return
+        assert self._panel is not None  # opened
+        self._shown = True
+        self._meta = metadata(state)
+        self._display(self._panel.view_bundle(), metadata=self._meta, display_id=self._id)
 
     def update(self, state: PanelState) -> None:
         """Send the news; answer the view; keyframes until a view has answered (F2)."""
         panel = self._panel
         if panel is None:
             return
+        self._show_view(state)
         if not panel.alive:  # closed in mid-run: a new one takes its place in the cell
             panel = self._replace(state)
         panel.show(state)
@@ -88,7 +101,11 @@ class PanelSink:
                 panel.finish(state)
             except Exception:
                 log.exception("the panel could not be told the end; the output is frozen anyway")
-        self._display(bundle(state), metadata=self._meta, display_id=self._id, update=True)
+        made = bundle(state)
+        if self._shown:
+            self._display(made, metadata=self._meta, display_id=self._id, update=True)
+        else:  # over before there was a view
+            self._display(made, metadata=metadata(state))
 
     def _replace(self, state: PanelState) -> AgentPanel:
         panel = self._panel = self._get()

@@ -24,6 +24,7 @@ from notebook_agent.notebook.words import PLAIN_MARKS, plain
 __all__ = ["UpdateSink", "running_bundle"]
 
 EVERY_S: Final = 0.25
+ID_WAIT_S: Final = 0.5
 TAIL: Final = 6_000  # characters of reply in one update; with its markup below 8 kB
 
 
@@ -45,27 +46,34 @@ class UpdateSink:
         self._sent_at = float("-inf")
         self._sent: Any = None
         self._meta: dict[str, Any] = {}
+        self._opened = 0.0
 
     def open(self, state: PanelState) -> None:
-        """The first paint."""
-        self._meta = metadata(state)
-        self._send(running_bundle(state), update=False)
+        """The first paint, as soon as the run has its id."""
+        self._opened = self._now()
+        self.update(state)
 
     def update(self, state: PanelState) -> None:
         """Re-send what changed, at most four times a second."""
-        if self._now() - self._sent_at < EVERY_S:
+        now = self._now()
+        if self._sent is None and not (state.run_id or now - self._opened >= ID_WAIT_S):
+            return  # the metadata holds the run's id and must not change later (D15)
+        if now - self._sent_at < EVERY_S:
             return
         made = running_bundle(state)
         if made != self._sent:
-            self._send(made, update=True)
+            self._send(made, state)
 
     def close(self, state: PanelState, outcome: Outcome) -> None:  # noqa: ARG002  # the state says it all
         """The whole, frozen, in the same place, metadata unchanged (D15)."""
-        self._send(bundle(state), update=True)
+        self._send(bundle(state), state)
 
-    def _send(self, made: dict[str, str], *, update: bool) -> None:
+    def _send(self, made: dict[str, str], state: PanelState) -> None:
+        first = self._sent is None
+        if first:
+            self._meta = metadata(state)
         self._sent, self._sent_at = made, self._now()
-        self._display(made, metadata=self._meta, display_id=self._id, update=update)
+        self._display(made, metadata=self._meta, display_id=self._id, update=not first)
 
 
 def running_bundle(state: PanelState) -> dict[str, str]:

@@ -162,6 +162,7 @@ export function nodesOf(html) {
 }
 const rich = (words) => words.map(([kind, text]) => (kind === "wait" ? h(".na-wait num", text) : kind ? h(TAGS[kind], {}, text) : text));
 const name = (s, model = s.model) => (s.scripted ? h(".na-tag", { title: model }, "scripted") : h("code", { title: model }, model || "no model"));
+const fake = (model) => /^scripted(:|$)/.test(model);
 const pips = (n, of, cls) => h(".na-pips", { "aria-hidden": "true" }, Array.from({ length: Math.min(of, 8) }, (_, i) => h("i", { class: i < n ? "x " + cls : "" })));
 
 const TONE = { finished: "t-ok", running: "t-live", failed: "t-bad" };
@@ -195,7 +196,7 @@ function grow(el, text) {
 }
 
 function breakerView(s) {
-	const b = s.breaker, row = (m, on, p, n) => h("li", { class: on ? "on" : "" }, on ? icon("serves", "who") : h(""), h(".m", name({ scripted: m === "scripted" }, m)), p, h(".n num", n));
+	const b = s.breaker, row = (m, on, p, n) => h("li", { class: on ? "on" : "" }, on ? icon("serves", "who") : h(""), h(".m", name({ scripted: fake(m) }, m)), p, h(".n num", n));
 	const primary = b.state === "primary", back = b.state === "fallback" && b.serves !== b.primary;
 	return [h("h4", icon(b.state), "breaker: " + b.state, h("", primary ? (b.chain.length ? "primary serves" : "no chain") : back ? "a backup serves" : b.state === "fallback" ? "primary keeps serving" : "probing the primary")),
 		h("ul.na-chain",
@@ -215,7 +216,7 @@ function gaugeView(s) {
 	h("dl.na-key", [0, 3, 1, 2].map((i) => h("div", h("i", { class: "c-" + SEGMENTS[i][0] }), h("dt", SEGMENTS[i][1]), h("dd.num", num(g[SEGMENTS[i][1]])))))];
 }
 const rank = (i) => (COLUMNS[i][1] ? "r" : "") + (COLUMNS[i][2] ? " w" + COLUMNS[i][2] : "");
-const cell = (v, i) => h("td", { class: rank(i) }, i === 1 ? name({ scripted: v === "scripted" }, v) : v === "?" ? h(".u", { title: "not reported by the provider" }, "?") : i === 6 && v !== "—" ? [h("abbr", { title: "estimated by our counter" }, "est."), " " + v] : v);
+const cell = (v, i) => h("td", { class: rank(i) }, i === 1 ? name({ scripted: fake(v) }, v) : v === "?" ? h(".u", { title: "not reported by the provider" }, "?") : i === 6 && v !== "—" ? [h("abbr", { title: "estimated by our counter" }, "est."), " " + v] : v);
 
 // ---- one view
 
