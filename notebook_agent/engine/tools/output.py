@@ -10,17 +10,19 @@ import dataclasses
 import io
 import json
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any, Final
 
 from pydantic_core import to_jsonable_python
 
 from notebook_agent.core.messages import ImagePart, TextPart
-from notebook_agent.core.text import clean_text
+from notebook_agent.core.text import clean_json, clean_text
 
 __all__ = ["MAX_BYTES", "MAX_LINES", "image_part", "to_output", "truncate_output"]
 
 MAX_LINES: Final = 2_000
 MAX_BYTES: Final = 50 * 1024
+_JSON_KINDS: Final = (Mapping, list, tuple, set, frozenset, int, float)
 _MAX_ROWS: Final = 60  # rows of a frame in the text; the shape tells the rest
 
 _SIGNATURES: Final[tuple[tuple[bytes, str], ...]] = (
@@ -80,21 +82,24 @@ def _bytes_text(raw: bytes) -> str:
 
 
 def _json_text(value: Any) -> str:
-    if isinstance(value, (Mapping, list, tuple, set, frozenset, int, float)):
-        pass
-    elif not (dataclasses.is_dataclass(value) or hasattr(value, "model_dump")):
+    structured = isinstance(value, (*_JSON_KINDS, Enum)) or dataclasses.is_dataclass(value)
+    if not structured and not hasattr(value, "model_dump"):
         item = getattr(value, "item", None)  # a numpy scalar
         if callable(item) and getattr(value, "shape", None) == ():
             return _json_text(item())
-        tolist = getattr(value, "tolist", None)  # a numpy array
-        if callable(tolist) and hasattr(value, "dtype"):
-            return str(value)
-        return str(value)
+        return _shown(value)
     try:
         plain = to_jsonable_python(value, fallback=_fallback, inf_nan_mode="constants")
-        return json.dumps(plain, ensure_ascii=False)
+        return json.dumps(clean_json(plain), ensure_ascii=False)
     except Exception:  # noqa: BLE001  # a foreign object may raise anything when it is read
         return _last_resort(value)
+
+
+def _shown(value: Any) -> str:
+    try:
+        return str(value)
+    except Exception as error:  # noqa: BLE001  # a foreign __str__
+        return f"[{type(value).__name__} that cannot be shown: {type(error).__name__}]"
 
 
 def _fallback(value: Any) -> Any:
@@ -108,12 +113,9 @@ def _fallback(value: Any) -> Any:
 def _last_resort(value: Any) -> str:
     """Text with a lone surrogate, a cycle, or keys that JSON has no form for."""
     try:
-        return json.dumps(value, ensure_ascii=False, default=str)
+        return json.dumps(clean_json(value), ensure_ascii=False, default=_shown)
     except (TypeError, ValueError, RecursionError):
-        try:
-            return str(value)
-        except Exception as error:  # noqa: BLE001  # a foreign __str__
-            return f"[{type(value).__name__} that cannot be shown: {type(error).__name__}]"
+        return _shown(value)
 
 
 def _frame_text(value: Any) -> str | None:
