@@ -173,17 +173,17 @@ def _is_current(snapshot: Snapshot, records: Sequence[RunEventRecord]) -> bool:
 
 def _from_snapshot(snapshot: Snapshot, log: Sequence[MessageRecord]) -> RunFrame:
     logged = int(snapshot.data["logged"])
-    earlier = _uncommitted(log)
+    earlier = _since_compaction(log)
     return RunFrame.from_json(
         snapshot.data, [*(earlier[len(earlier) - logged :] if logged else ()), *snapshot.pending]
     )
 
 
-def _uncommitted(log: Sequence[MessageRecord]) -> list[Message]:
-    """The run's logged messages since its last commit point."""
+def _since_compaction(log: Sequence[MessageRecord]) -> list[Message]:
+    """The run's logged messages since its last compaction; its commit is its very end."""
     found: list[Message] = []
     for record in log:
-        if record.kind in ("compaction", "commit"):
+        if record.kind == "compaction":
             found = []
         elif record.kind == "message" and record.message is not None:
             found.append(record.message)
@@ -196,7 +196,7 @@ def _rebuilt(
     """The frame from the records alone (B76): where the last action led, with what is logged."""
     frame = RunFrame(run_id=run.id, session_id=state.session.id, input=run.input)
     frame.fresh = bool(run.config.get("fresh", False))
-    pending = _uncommitted(log)
+    pending = _since_compaction(log)
     if not pending and not any(r.kind == "compaction" for r in log):
         pending = [Message.user(run.input, id=f"{run.id}_input")]
     else:

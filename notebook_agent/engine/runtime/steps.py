@@ -24,9 +24,15 @@ from notebook_agent.engine.runtime.compact_step import compacting
 from notebook_agent.engine.runtime.rows import turn_input
 from notebook_agent.engine.runtime.run_context import RunContext
 from notebook_agent.engine.runtime.turn_end import end_turn
-from notebook_agent.errors import AgentError, LoopDetected, ToolFailed
+from notebook_agent.errors import LoopDetected, StoreError, ToolFailed
 
 __all__ = ["CONTINUE_TEXT", "STEPS", "Step"]
+
+# A resumed run whose snapshot is gone or stale (B76): its reply was only there.
+LOST_REPLY: Final = (
+    "The reply of this turn is not in the store: its snapshot is missing or older than the run.\n"
+    "Ask again in a new cell; what was written before is kept."
+)
 
 Step = Callable[[RunContext], Awaitable[o.TurnOutcome]]
 
@@ -83,7 +89,7 @@ async def processing_response(run: RunContext) -> o.TurnOutcome:
     frame = run.frame
     response = frame.response
     if response is None:
-        raise AgentError("there is no reply to process")
+        raise StoreError(LOST_REPLY)
     finish = finish_reason(response)
     frame.last_finish = finish.value
     if not response.message.tool_calls:
@@ -119,7 +125,7 @@ async def executing_tools(run: RunContext) -> o.TurnOutcome:
     frame = run.frame
     response = frame.response
     if response is None:
-        raise AgentError("there is no reply whose tools could run")
+        raise StoreError(LOST_REPLY)
     calls = response.message.tool_calls
     try:
         results = await run.tool_runner.execute(
