@@ -46,6 +46,8 @@ def rewrite(lines: list[str], *, awaits: bool, cells: bool = True) -> list[str]:
         if match is None or not cells:
             return lines
         body = "".join(lines[first + 1 :]).removesuffix("\n")
+        if not awaits:
+            body = body.rstrip("\n")  # in a terminal blank lines end the cell
         call = "run_cell" if awaits else "run_cell_sync"
         return [f"{_await(awaits)}{_MAGICS}.{call}({match['line'].strip()!r}, {body!r})\n"]
     return list(_lines(lines, awaits))
