@@ -241,7 +241,7 @@ def remove_model(model: ModelFile = SMOLLM2) -> list[Path]:
         if path.is_file():
             path.unlink()
             removed.append(path)
-    for empty in (folder, folder.parent):
+    for empty in (folder, folder.parent) if removed else ():
         with contextlib.suppress(OSError):
             empty.rmdir()
     return removed
