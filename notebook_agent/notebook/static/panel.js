@@ -5,8 +5,9 @@ export const TRAITS = ["schema", "status", "final"];
 export const OPS = ["d", "tail", "block", "reset", "row", "state", "full", "end", "hi"];
 export const SAYS = ["hello", "stop", "resync"];
 export const SCHEMA = 1;
-export const COLUMNS = [["turn", 1, 0], ["model", 0, 0], ["outcome", 0, 0], ["stop reason", 0, 1], ["in", 1, 0], ["out", 1, 0],
-	["context est.", 1, 1], ["attempts", 1, 2], ["tool calls", 1, 2], ["first text s", 1, 2], ["s", 1, 0]];
+// r = right-aligned; w2, then w1 go where there is no room
+export const COLUMNS = [["turn", "r"], ["model", ""], ["outcome", ""], ["stop reason", "w1"], ["in", "r"], ["out", "r"],
+	["context est.", "r w1"], ["attempts", "r w2"], ["tool calls", "r w2"], ["first text s", "r w2"], ["s", "r"]];
 const STATES = [["policy", "CheckingPolicy"], ["context", "BuildingContext"], ["model", "CallingModel"],
 	["response", "ProcessingResponse"], ["tools", "ExecutingTools"], ["persist", "Persisting"]];
 const ROWS = 200, HELLO_MS = 1000;
@@ -28,7 +29,7 @@ export function fold(store, msg) {
 }
 
 function note(store, msg, ops) {
-	const dirty = { items: [], tail: false, rows: false, state: false, all: false, hi: msg.ops.filter((op) => op.t === "hi") };
+	const dirty = { items: [], hi: msg.ops.filter((op) => op.t === "hi") };
 	if (ops.length) store.seq = msg.seq;
 	for (const op of ops) {
 		const step = STEPS[op.t];
@@ -44,8 +45,7 @@ function whole(store, op, dirty) {
 }
 
 const STEPS = {
-	full: whole,
-	end: whole,
+	full: whole, end: whole,
 	d(store, op, dirty) {
 		if (op.lane === "thinking") {
 			const one = store.items[op.index];
@@ -68,12 +68,11 @@ const STEPS = {
 
 // ---- small pure parts
 
-/** A wait for people: tenths below a second, whole seconds above. */
 export const secondsOf = (left) => (left < 1 ? Math.max(0, left).toFixed(1) : String(Math.ceil(left))) + " s";
 export const clockOf = (s, done) => (done ? s.toFixed(1) : String(Math.floor(s))) + " s";
 export const total = (g) => g.system + g.tools + g.transients + g.history;
 export const percent = (g) => (g.window ? Math.round(100 * total(g) / g.window) : null);
-const num = (n) => n.toLocaleString("en-US");
+const now = () => performance.now(), num = (n) => n.toLocaleString("en-US");
 export const wordsOf = (text) => (text.match(/\S+/g) || []).length;
 
 /** The unfinished text: what kind of block it seems to become, and its text without the mark. */
@@ -101,7 +100,7 @@ export function inline(text) {
 // ---- nodes
 
 const TAGS = { code: "code", b: "strong" };
-/** An element: "tag.classes" (span by default), then children, and objects for attributes and listeners. */
+/** "tag.classes" (span by default), then children, and objects of attributes and listeners. */
 export function h(spec, ...parts) {
 	const [tag, cls] = spec.split(/\.(.*)/), el = document.createElement(tag || "span");
 	if (cls) el.className = cls;
@@ -132,8 +131,7 @@ const SHAPES = {
 	primary: [[C(5.1), 0]], fallback: [[C(5.1), 1.4], ["M6 .9a5.1 5.1 0 0 1 0 10.2z", 0]],
 	recovering: [[C(5.1), 1.4], ["M6 6V.9A5.1 5.1 0 1 1 .9 6z", 0]], serves: [["M2.5 1.2 10 6l-7.5 4.8z", 0]],
 };
-const LIKE_FAILED = ["rejected", "limit reached", "token budget exhausted", "not run", "timeout", "timed out"];
-export const shapeOf = (word) => (SHAPES[word] ? word : LIKE_FAILED.includes(word) ? "failed" : word === "stopped" ? "cancelled" : "half");
+export const shapeOf = (word) => (SHAPES[word] ? word : /^(rejected|limit|token b|not run|time)/.test(word) ? "failed" : word === "stopped" ? "cancelled" : "half");
 const SVG = "http://www.w3.org/2000/svg";
 function icon(name, cls) {
 	const el = document.createElementNS(SVG, "svg");
@@ -182,13 +180,13 @@ function item(one, old) {
 	const el = old || h("details.na-line na-tool", h("summary"), h("div.in",
 		h("dl", h("dt", "arguments"), h("dd", h("pre", { tabindex: "0" })), h("dt", "result"), h("dd", h("pre", { tabindex: "0" })))));
 	const mark = MARK[one.status] || one.status;
-	el.since = one.status === "running" ? el.since || performance.now() : 0;
+	el.since = one.status === "running" ? el.since || now() : 0;
 	fill(el.firstChild, icon(mark, TONE[one.status] || "t-wait"), h("code.grow", { title: one.call }, one.call), h(".num end", one.word));
 	const [args, result] = el.querySelectorAll("pre");
 	args.textContent = one.args; result.textContent = one.result || (one.word.includes(" s") ? "nothing" : "not yet");
 	return el;
 }
-/** Text that only ever grows at its end: one text node, appended to. */
+/** Text that grows at its end: one text node. */
 function grow(el, text) {
 	const had = el.firstChild ? el.firstChild.data : "";
 	if (el.childNodes.length === 1 && text.startsWith(had)) el.firstChild.appendData(text.slice(had.length));
@@ -215,38 +213,38 @@ function gaugeView(s) {
 		g.window ? [line(g.trigger, "t", "trigger"), line(g.emergency, "e", "emergency")] : null),
 	h("dl.na-key", [0, 3, 1, 2].map((i) => h("div", h("i", { class: "c-" + SEGMENTS[i][0] }), h("dt", SEGMENTS[i][1]), h("dd.num", num(g[SEGMENTS[i][1]])))))];
 }
-const rank = (i) => (COLUMNS[i][1] ? "r" : "") + (COLUMNS[i][2] ? " w" + COLUMNS[i][2] : "");
-const cell = (v, i) => h("td", { class: rank(i) }, i === 1 ? name({ scripted: fake(v) }, v) : v === "?" ? h(".u", { title: "not reported by the provider" }, "?") : i === 6 && v !== "—" ? [h("abbr", { title: "estimated by our counter" }, "est."), " " + v] : v);
+const cell = (v, i) => h("td", { class: COLUMNS[i][1] }, i === 1 ? name({ scripted: fake(v) }, v) : v === "?" ? h(".u", { title: "not reported by the provider" }, "?") : i === 6 && v !== "—" ? [h("abbr", { title: "estimated by our counter" }, "est."), " " + v] : v);
 
 // ---- one view
 
 export function makeView(store, el, say) {
-	const d = {}, part = (k, node) => (d[k] = node);
+	const d = {}, P = (key, ...spec) => (d[key] = h(...spec));
 	const nonce = Math.random().toString(36).slice(2);
 	let items = [], base = 0, road = "", spoken = 0, timer = 0, last = {}, helloTimer = 0;
-	const root = h("section.na", { "aria-label": "agent panel" }, part("p", h("div.na-p",
-		h("header.na-head",
-			part("status", h(".na-status", { "aria-hidden": "true" })), part("say", h(".sr", { role: "status" })),
-			part("model", h(".na-model")), h(".na-gap"),
-			part("brk", h(".na-mini na-brk")), part("fsm", h("ol.na-fsm")),
-			part("word", h(".na-word", { "aria-hidden": "true" })), part("ctx", h(".na-mini na-ctx", { title: "context" })),
-			part("clock", h(".na-clock num")), part("stop", h(".na-stop"))),
-		h("div.na-main", part("flow", h("div.na-flow",
-			part("reply", h("div.na-reply", { role: "log", "aria-live": "off", "aria-label": "reply", tabindex: "-1", dir: "auto" })),
-			part("error", h("p.na-error", { hidden: "" })), part("line", h("p.na-tail"))))),
-		part("more", h("button.na-more", { type: "button", "aria-expanded": "false", onclick: () => { const open = d.p.dataset.open !== "yes"; d.p.dataset.open = open ? "yes" : "no"; d.more.setAttribute("aria-expanded", open); } }, "machinery")),
-		h("aside.na-mach", { "aria-label": "machinery" }, h("section.na-sec na-states", part("path", h("ol.na-path"))),
-			part("breaker", h("section.na-sec")), part("gauge", h("section.na-sec")), part("speed", h("p.na-speed num"))),
-		h("details.na-foot", part("foot", h("summary")), h("div.na-scroll", { tabindex: "0", role: "region", "aria-label": "audit table" },
-			h("table", h("thead", h("tr", COLUMNS.map(([n], i) => h("th", { scope: "col", class: rank(i) }, n)))), part("rows", h("tbody"))))))));
-	root.addEventListener("keydown", (e) => { // these keys are the panel's, all others the notebook's
+	const hide = { "aria-hidden": "true" };
+	const root = h("section.na", { "aria-label": "agent panel" }, P("p", "div.na-p",
+		h("header.na-head", P("status", ".na-status", hide), P("say", ".sr", { role: "status" }), P("model", ".na-model"), h(".na-gap"),
+			P("brk", ".na-mini na-brk"), P("fsm", "ol.na-fsm"), P("word", ".na-word", hide), P("ctx", ".na-mini na-ctx", { title: "context" }),
+			P("clock", ".na-clock num"), P("stop", ".na-stop")),
+		h("div.na-main", P("flow", "div.na-flow",
+			P("reply", "div.na-reply", { role: "log", "aria-live": "off", "aria-label": "reply", tabindex: -1, dir: "auto" }),
+			P("error", "p.na-error", { hidden: "" }), P("line", "p.na-tail"))),
+		P("more", "button.na-more", { type: "button", "aria-expanded": false, onclick() {
+			const open = d.p.dataset.open !== "yes";
+			d.p.dataset.open = open ? "yes" : "no"; d.more.setAttribute("aria-expanded", open);
+		} }, "machinery"),
+		h("aside.na-mach", { "aria-label": "machinery" }, h("section.na-sec na-states", P("path", "ol.na-path")),
+			P("breaker", "section.na-sec"), P("gauge", "section.na-sec"), P("speed", "p.na-speed num")),
+		h("details.na-foot", P("foot", "summary"), h("div.na-scroll", { tabindex: 0, role: "region", "aria-label": "audit table" },
+			h("table", h("thead", h("tr", COLUMNS.map(([n, c]) => h("th", { scope: "col", class: c }, n)))), P("rows", "tbody"))))));
+	root.addEventListener("keydown", (e) => { // the panel's keys; all others are the notebook's
 		const own = e.target.closest("button, summary, a") ? ["Enter", " "] : e.target.closest("[tabindex='0']") ? ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"] : [];
 		if (own.includes(e.key)) e.stopPropagation();
 	});
-	const tail = h("div.na-live"), caret = h(".na-caret", { "aria-hidden": "true" });
+	const tail = h("div.na-live"), caret = h(".na-caret", hide);
 	el.append(root);
 
-	/** Redraw a part only when what it shows changed: what is open stays open, what has focus keeps it. */
+	// only what changed is drawn again: what is open stays open, what has focus keeps it
 	const once = (key, value, draw) => { const v = JSON.stringify(value); if (last[key] !== v) { last[key] = v; draw(); } };
 
 	function drawItems(from) {
@@ -278,7 +276,7 @@ export function makeView(store, el, say) {
 
 	function drawState() {
 		const s = store.s; if (!s) return;
-		base = performance.now() - s.clock * 1000;
+		base = now() - s.clock * 1000;
 		const b = s.breaker, g = s.gauge, p = percent(g), live = STATES[s.at], mark = s.marks[s.at];
 		const set = (k, v) => { if (d.p.dataset[k] !== v) d.p.dataset[k] = v; };
 		set("status", s.status); set("breaker", b.state); set("shape", shapeOf(s.status));
@@ -310,8 +308,8 @@ export function makeView(store, el, say) {
 			fill(d.line, !!s.line.length && s.mark && icon(s.mark === "connecting" ? s.status : s.mark), h("", note, rich(s.line), s.notices.map((n) => [h("br"), n])));
 		});
 		once("error", s.error, () => { d.error.hidden = !s.error.length; fill(d.error, s.error.map((t, i) => (i ? [h("br"), t] : h("strong", t)))); });
-		d.waitEnd = s.wait == null ? null : performance.now() + s.wait * 1000;
-		d.coolEnd = s.cooldown == null ? null : performance.now() + s.cooldown * 1000;
+		d.waitEnd = s.wait == null ? null : now() + s.wait * 1000;
+		d.coolEnd = s.cooldown == null ? null : now() + s.cooldown * 1000;
 		speak(s); drawStop(); tick();
 	}
 	function speak(s) { // at most once in two seconds, the last word wins
@@ -323,11 +321,11 @@ export function makeView(store, el, say) {
 	function tick() { // once a second: text changes, nothing moves
 		const s = store.s; if (!s) return;
 		const put = (node, text) => { if (node && node.textContent !== text) node.textContent = text; };
-		put(d.clock, clockOf(s.done ? s.clock : (performance.now() - base) / 1000, s.done));
-		if (d.waitEnd) { const left = (d.waitEnd - performance.now()) / 1000; if (s.wait >= 1) put(d.line.querySelector(".na-wait"), " in " + secondsOf(Math.max(left, 0))); }
-		for (const it of items) if (it.el.since) put(it.el.querySelector(".end"), "running " + clockOf((performance.now() - it.el.since) / 1000));
+		put(d.clock, clockOf(s.done ? s.clock : (now() - base) / 1000, s.done));
+		if (d.waitEnd) { const left = (d.waitEnd - now()) / 1000; if (s.wait >= 1) put(d.line.querySelector(".na-wait"), " in " + secondsOf(Math.max(left, 0))); }
+		for (const it of items) if (it.el.since) put(it.el.querySelector(".end"), "running " + clockOf((now() - it.el.since) / 1000));
 		const cd = d.breaker.querySelector(".na-cd");
-		if (cd && d.coolEnd) { const left = Math.max(0, (d.coolEnd - performance.now()) / 1000); put(cd, "in " + secondsOf(left)); cd.nextSibling.style.setProperty("--v", 100 - 100 * left / (s.breaker.pause || 60) + "%"); }
+		if (cd && d.coolEnd) { const left = Math.max(0, (d.coolEnd - now()) / 1000); put(cd, "in " + secondsOf(left)); cd.nextSibling.style.setProperty("--v", 100 - 100 * left / (s.breaker.pause || 60) + "%"); }
 	}
 	function drawStop() {
 		const s = store.s, mode = !s || s.done ? "none" : road;
