@@ -196,19 +196,27 @@ def test_T05_an_image_in_a_tool_result_reaches_the_model_and_costs_little():
 # --- K01, K04 ----------------------------------------------------------------------------------
 
 
-def stop_after(seconds, runtime):
-    timer = threading.Timer(seconds, runtime.cancel)
-    timer.start()
-    return timer
+def stop_once(started, runtime, stopped_at):
+    """Fire the cancel from another thread, shortly after the tool has begun."""
+
+    def wait():
+        started.wait(20)
+        time.sleep(0.1)
+        stopped_at.append(time.monotonic())
+        runtime.cancel()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
 
 
 @pytest.mark.parametrize("kind", ["async", "polling", "deaf"])
 def test_K01_an_interrupt_reaches_the_tool_and_the_next_question_is_legal(kind):
-    reached = threading.Event()
-    let_go = threading.Event()
+    started, reached, let_go = (threading.Event() for _ in range(3))
 
     @tool(name="slow_tool")
     async def slow_async():
+        started.set()
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
@@ -217,6 +225,7 @@ def test_K01_an_interrupt_reaches_the_tool_and_the_next_question_is_legal(kind):
 
     @tool(name="slow_tool")
     def slow_polling():
+        started.set()
         try:
             while True:
                 current_cancel().sleep(0.01)
@@ -226,6 +235,7 @@ def test_K01_an_interrupt_reaches_the_tool_and_the_next_question_is_legal(kind):
     @tool(name="slow_tool")
     def slow_deaf():
         reached.set()
+        started.set()
         let_go.wait(30)
         return "too late"
 
@@ -236,12 +246,12 @@ def test_K01_an_interrupt_reaches_the_tool_and_the_next_question_is_legal(kind):
         store=store,
     )  # fmt: skip
     before = abandoned_tools()
-    timer = stop_after(0.2, runtime)
-    began = time.monotonic()
+    stopped_at = []
+    stopper = stop_once(started, runtime, stopped_at)
     with pytest.raises(Cancelled) as caught:
         runtime.run("use the tool")
-    assert time.monotonic() - began < 1.5
-    timer.join()
+    assert time.monotonic() - stopped_at[0] < 1.5
+    stopper.join()
     assert reached.wait(2)
     result = caught.value.result
     assert result.status is RunStatus.CANCELLED

@@ -699,6 +699,42 @@ def test_D20_main_tools_go_through_the_notebooks_thread():
     assert went == ["asked"] * 3
 
 
+def test_a_main_tool_keeps_the_notebooks_context_and_has_its_own_cancel_and_output(capsys):
+    var = contextvars.ContextVar("v", default="unset")
+    jobs = []
+    home = contextvars.copy_context()
+    home.run(var.set, "the notebook's")
+
+    async def run_on_main(fn):
+        done = asyncio.get_running_loop().create_future()
+        jobs.append((fn, done))
+        out = home.run(fn)
+        return await out if asyncio.iscoroutine(out) else out
+
+    seen = []
+
+    @tool(main=True)
+    def f():
+        print("from the notebook")
+        seen.append((var.get(), current_cancel().is_cancelled(), current_cancel()))
+
+    @tool(main=True)
+    async def g():
+        print("async")
+        seen.append(current_cancel())
+
+    runtime, _, _ear, _ = make(f, g, run_on_main=run_on_main)
+    posts = []
+    runtime._runner.hub.add(
+        type("P", (Observer,), {"on_tool_post": lambda s, c: posts.append(c)})()
+    )
+    run_virtual(go(runtime, call("f"), call("g")))
+    assert seen[0][:2] == ("the notebook's", False)
+    assert seen[0][2] is not seen[1]
+    assert [p.stdout for p in posts] == ["from the notebook\n", "async\n"]
+    assert capsys.readouterr().out == ""
+
+
 def test_a_main_call_that_was_given_up_never_runs():
     queue = []
     ran = []

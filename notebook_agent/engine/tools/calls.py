@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import hashlib
+import io
 import json
 import logging
 import threading
@@ -31,7 +32,9 @@ from notebook_agent.engine.tools.workers import (
     Done,
     ToolCancel,
     TooManyAbandoned,
+    as_call,
     capture,
+    current_sink,
     run_async_tool,
     run_sync_tool,
 )
@@ -221,9 +224,13 @@ class CallRunner:
     ) -> Done:
         """In the notebook's thread, between ticks; without a notebook in the main thread."""
 
+        sink = current_sink()
+
         def body() -> Any:
             token.raise_if_cancelled()  # given up before the notebook came round to it
-            return tool.fn(*args, **kwargs)
+            with as_call(token, sink):
+                value = tool.fn(*args, **kwargs)
+            return _awaited_as(token, sink, value) if _is_awaitable(value) else value
 
         if self.run_on_main is not None:
             run_on_main = self.run_on_main
@@ -337,6 +344,11 @@ def _is_awaitable(value: Any) -> bool:
 def _converted(value: Any) -> Any:
     """The result as text and images, made where the tool ran: a big frame takes its time."""
     return value if _is_awaitable(value) else to_output(value)
+
+
+async def _awaited_as(token: ToolCancel, sink: io.StringIO | None, value: Awaitable[Any]) -> Any:
+    with as_call(token, sink):
+        return await value
 
 
 async def _awaited(value: Awaitable[Any]) -> Any:

@@ -31,8 +31,10 @@ __all__ = [
     "TooManyAbandoned",
     "ToolCancel",
     "abandoned_tools",
+    "as_call",
     "capture",
     "current_cancel",
+    "current_sink",
     "run_async_tool",
     "run_sync_tool",
 ]
@@ -64,6 +66,10 @@ class ToolCancel(CancelSignal):
 
 _current: contextvars.ContextVar[ToolCancel | None] = contextvars.ContextVar(
     "notebook_agent_tool_cancel", default=None
+)
+
+_sink: contextvars.ContextVar[io.StringIO | None] = contextvars.ContextVar(
+    "notebook_agent_tool_sink", default=None
 )
 
 
@@ -226,11 +232,28 @@ async def run_async_tool(name: str, body: Callable[[], Awaitable[Any]], token: T
         raise
 
 
-# --- captured output --------------------------------------------------------------------
+@contextlib.contextmanager
+def as_call(token: ToolCancel, sink: io.StringIO | None) -> Iterator[None]:
+    """Inside, ``current_cancel()`` is the call's and what is printed goes to ``sink``.
 
-_sink: contextvars.ContextVar[io.StringIO | None] = contextvars.ContextVar(
-    "notebook_agent_tool_sink", default=None
-)
+    For code that runs in somebody else's context, which must stay theirs: the notebook's own
+    routes its displays by context variables.
+    """
+    ours = _current.set(token)
+    printed = _sink.set(sink)
+    try:
+        yield
+    finally:
+        _sink.reset(printed)
+        _current.reset(ours)
+
+
+def current_sink() -> io.StringIO | None:
+    """Where this context's prints go, None = nowhere special."""
+    return _sink.get()
+
+
+# --- captured output --------------------------------------------------------------------
 
 
 class _Router:
