@@ -44,7 +44,17 @@ _EVENT_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
 _ERROR_TEXTS: Final = ("message", "partial_text", "pattern", "value", "session")
 # keys of a configuration whose strings are names, not words
 _NAMES: Final = frozenset(
-    {"fallback", "mode", "model", "name", "provider", "strategy", "tool_constraint", "type"}
+    {
+        "fallback",
+        "mode",
+        "model",
+        "name",
+        "provider",
+        "strategy",
+        "tool_constraint",
+        "tools",
+        "type",
+    }
 )
 
 
@@ -75,7 +85,7 @@ def _run(line: dict[str, Any], hide: Hide) -> dict[str, Any]:
 
 def _turn(line: dict[str, Any], hide: Hide) -> dict[str, Any]:
     turn = line["turn"]
-    calls = [c | {"input": _input(c["input"]), "raw": hide(c["raw"])} for c in turn["tool_calls"]]
+    calls = [c | {"input": _input(c["input"]), "raw": ""} for c in turn["tool_calls"]]
     words = {"input": hide(turn["input"]), "output": hide(turn["output"]), "tool_calls": calls}
     return line | {"turn": turn | words, "error": _error(line.get("error"), hide)}
 
@@ -103,8 +113,7 @@ def _part(part: dict[str, Any], hide: Hide) -> dict[str, Any]:
             part["source"] = "redacted:"
         case "tool_call":
             part["input"] = _input(part["input"])
-            if "raw" in part:
-                part["raw"] = hide(part["raw"])
+            part.pop("raw", None)  # the same words once more
         case "tool_result":
             part["output"] = hide(part["output"])
             if "images" in part:
