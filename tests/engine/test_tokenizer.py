@@ -32,6 +32,7 @@ from notebook_agent.engine import tokenizer
 from notebook_agent.engine.tokenizer import vocabulary
 from notebook_agent.engine.tokenizer.estimate import estimate_tokens
 from notebook_agent.engine.tokenizer.images import image_size, image_tokens
+from notebook_agent.engine.tokenizer.worker import in_worker
 from notebook_agent.errors import ConfigError
 
 ENCODINGS = tuple(vocabulary.VOCABULARIES)
@@ -418,3 +419,33 @@ def test_overhead_covers_the_dearest_known_format_from_the_first_message():
     for n in (1, 2, 10):
         messages = [Message.user("hi")] * n
         assert sum_tokens(counter, messages) >= n * (exact("o200k_base", "hi") + 5) + 3
+
+
+def test_the_template_of_the_local_model_adds_a_system_prompt():
+    counter = tokenizer.default_counter("local:smollm2")
+    assert counter.count_overhead(None, None) == counter.count_overhead("", ()) > 20
+    assert counter.count_overhead("Be brief.", None) < counter.count_overhead(None, None)
+
+
+def test_a_cancelled_wait_for_a_worker_leaves_nothing_behind():
+    def fail():
+        release.wait(5)
+        raise ValueError("late")
+
+    async def run():
+        task = asyncio.create_task(in_worker(fail))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        release.set()
+        await asyncio.sleep(0.05)
+
+    release = threading.Event()
+    asyncio.run(run(), debug=True)
+
+    async def raising():
+        await in_worker(lambda: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(raising())

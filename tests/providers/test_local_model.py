@@ -12,9 +12,11 @@ import pytest
 
 from notebook_agent.core import events as e
 from notebook_agent.core.accumulator import StreamAccumulator
+from notebook_agent.core.context import sum_tokens
 from notebook_agent.core.messages import Message, Role, TextPart, ToolCallPart, ToolResultPart
 from notebook_agent.core.request import RequestOptions, StreamRequest, ToolSchema
 from notebook_agent.core.response import StopReason
+from notebook_agent.engine.tokenizer import default_counter
 from notebook_agent.engine.tokenizer.estimate import estimate_tokens
 from notebook_agent.errors import ConfigError, ErrorKind, ProviderError
 from notebook_agent.providers.base import full_name
@@ -218,4 +220,22 @@ async def test_estimate_is_never_below_the_models_own_count_nor_far_above(model,
     with opener.open(request, timeout=10) as answer:
         true = len(json.load(answer)["tokens"])
     assert true <= estimate_tokens(text) <= 2 * true
+    await model.aclose()
+
+
+@pytest.mark.parametrize("system", [None, "Answer in one word."])
+async def test_context_estimate_is_never_below_what_the_model_reports(model, system):
+    counter = default_counter(full_name(model))
+    messages = [Message.user("What is a Jupyter notebook? Answer in two sentences.")]
+    for text in (
+        "A notebook mixes code and text.",
+        "Say it again, for a child.",
+        "Fine.",
+        "Go on.",
+    ):
+        request = StreamRequest(tuple(messages), system=system)
+        estimate = sum_tokens(counter, messages) + counter.count_overhead(system, None)
+        reply = await model.create_message_with_options(request, SHORT)
+        assert reply.usage.input_tokens <= estimate <= 1.8 * reply.usage.input_tokens
+        messages.append((Message.user if len(messages) % 2 == 0 else Message.assistant)(text))
     await model.aclose()

@@ -108,14 +108,24 @@ class _Counter:
 
 
 class EstimatingCounter(_Counter):
-    """Upper estimates that need no vocabulary, see :mod:`.estimate`."""
+    """Upper estimates that need no vocabulary, see :mod:`.estimate`.
+
+    Args:
+        reason: Why counts are estimates, for the user.
+        unasked_system: What the model's chat template adds when a request has no system prompt.
+    """
 
     name = "estimate"
     exact = False
 
-    def __init__(self, reason: str | None = None) -> None:
+    def __init__(self, reason: str | None = None, *, unasked_system: str = "") -> None:
         super().__init__()
         self.reason = reason
+        self._unasked_system = unasked_system
+
+    def count_overhead(self, system: str | None, tools: Sequence[ToolSchema] | None) -> int:
+        """As every counter; with no system prompt, the one that the model's template adds."""
+        return super().count_overhead(system or self._unasked_system, tools)
 
     def count_text(self, text: str) -> int:
         """Tokens of a text, never below the true count of a fitted vocabulary."""
@@ -261,6 +271,11 @@ _VOCABULARY_OF: Final[Mapping[str, str | None]] = {
     "openai:gpt-4.": "o200k_base",
 }
 
+# Model -> the system prompt that its chat template adds to a request without one.
+_UNASKED_SYSTEM: Final[Mapping[str, str]] = {
+    "local:smollm2": "You are a helpful AI assistant named SmolLM, trained by Hugging Face",
+}
+
 
 def default_counter(
     model: str | None = None, *, kind: str | None = None
@@ -286,7 +301,10 @@ def default_counter(
     start = max((s for s in _VOCABULARY_OF if model.startswith(s)), key=len)
     encoding = _VOCABULARY_OF[start]
     if encoding is None:
-        return EstimatingCounter(f"Token counts are estimates (est.): {model} has its own.")
+        return EstimatingCounter(
+            f"Token counts are estimates (est.): the vocabulary of {model} is not public.",
+            unasked_system=_UNASKED_SYSTEM.get(model, ""),
+        )
     return DefaultCounter(encoding)
 
 

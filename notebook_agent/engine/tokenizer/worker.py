@@ -43,5 +43,12 @@ async def in_worker(function: Callable[[], T]) -> T:
         except RuntimeError:
             return  # the loop was closed meanwhile: nobody waits
 
-    threading.Thread(target=work, name="notebook_agent-worker", daemon=True).start()
-    return await done
+    thread = threading.Thread(target=work, name="notebook_agent-worker", daemon=True)
+    thread.start()
+    try:
+        await asyncio.wait((done,))
+    except asyncio.CancelledError:
+        done.cancel()  # nobody asks for it any more, nor for its error
+        raise
+    thread.join()  # it is at its last instruction
+    return done.result()
