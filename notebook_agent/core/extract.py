@@ -227,15 +227,16 @@ def render_summary(
     if not unique and not extra:
         return ""
     ranked = sorted(unique, key=lambda p: (-p.worth, -p.order))
-    low, high = 0, len(ranked)
-    best = _write(ranked[:0], count, extra)
-    while low < high:  # the longest start of the ranking that fits
-        middle = (low + high + 1) // 2
-        text = _write(ranked[:middle], count, extra)
+    best = _write((), count, extra)
+    low, step, n = 0, 16, len(ranked)
+    while low < n:  # gallop up while it fits: what is measured is never far too long
+        text = _write(ranked[: min(low + step, n)], count, extra)
         if fits(text):
-            low, best = middle, text
+            low, best, step = min(low + step, n), text, step * 2
+        elif step == 1:
+            break
         else:
-            high = middle - 1
+            n, step = min(low + step, n) - 1, max(step // 2, 1)
     return best if low or extra else ""
 
 

@@ -212,6 +212,7 @@ class CompactionService:
             reserved=reserved,
             reason=reason,
             passes=passes,
+            check=self._look,
             model=self.policy.summary_model or model,
         )
 
@@ -287,11 +288,14 @@ class CompactionService:
         return self._verdict(blank, task, draft, spent)
 
     async def _draft(self, task: Task, spent: Spent) -> Draft | None:
-        if self.cancel is not None:
-            self.cancel.raise_if_cancelled()
+        self._look()
         ready = pruned(task)
         draft = only_pruned(task, ready) or await self._strategy(ready, spent)
         return untouched(ready) if draft is None and ready is not task else draft
+
+    def _look(self) -> None:
+        if self.cancel is not None:
+            self.cancel.raise_if_cancelled()
 
     async def _strategy(self, task: Task, spent: Spent) -> Draft | None:
         match self.policy.strategy:

@@ -415,6 +415,27 @@ def test_B33_a_pass_without_gain_is_not_repeated_until_something_changes():
     assert made.state.failures == 0
 
 
+def test_a_cancel_between_two_slices_ends_an_extractive_pass():
+    from notebook_agent.engine.cancel import CancelSignal
+
+    made = service()
+    made.cancel = CancelSignal()
+
+    async def main():
+        asyncio.get_running_loop().call_soon(made.cancel.cancel)
+        await made.compact(turns(600), window=WINDOW)
+
+    with pytest.raises(Cancelled):
+        run_virtual(main())
+    assert made.state.failures == 0
+
+
+def test_a_question_that_looks_like_a_summary_is_still_a_question():
+    odd = Message.user("[Summary of the earlier conversation] what does that mean?", id="q1")
+    result = compact(service(), [*turns(20), odd])
+    assert result.messages[-1] is odd
+
+
 def test_a_bug_in_a_strategy_is_a_failed_pass_not_a_crash(monkeypatch):
     async def broken(task):
         raise ZeroDivisionError

@@ -5,11 +5,17 @@ Source: LLM turn, "The turn's paper trail" (L104); Turn FSM, "BuildingContext" (
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from notebook_agent.core.compaction import CompactionPolicy, keep_budget, target_tokens
-from notebook_agent.core.compaction_cut import Kept, keep_tail, pull_together, truncate
+from notebook_agent.core.compaction_cut import (
+    SUMMARY_PREFIX,
+    Kept,
+    keep_tail,
+    pull_together,
+    truncate,
+)
 from notebook_agent.core.context import TokenCounter, sum_tokens
 from notebook_agent.core.extract import (
     Extractor,
@@ -36,9 +42,6 @@ __all__ = [
     "untouched",
 ]
 
-PREFIX = (
-    "[Summary of the earlier conversation. It stands for messages that are no longer sent.]\n\n"
-)
 _SLICE = 200  # messages read between two looks at the loop
 
 
@@ -60,6 +63,7 @@ class Task:
     instructions: str | None = None
     extra: tuple[str, ...] = ()
     model: str = ""
+    check: Callable[[], None] = lambda: None  # raises Cancelled
     origin: dict[str, Message] = field(default_factory=dict)  # id of a new version -> original
 
     def count(self, message: Message) -> int:
@@ -100,12 +104,14 @@ def summary_room(task: Task, split: Kept) -> int:
 
 def summary_message(task: Task, text: str) -> Message:
     """The summary as a message of the user's: providers take no system text there (L8)."""
-    return Message(Role.USER, (TextPart(PREFIX + text),), id=task.surroundings.new_id("summary"))
+    return Message(
+        Role.USER, (TextPart(SUMMARY_PREFIX + text),), id=task.surroundings.new_id("summary")
+    )
 
 
 def summary_text(message: Message) -> str:
     """An earlier summary's own words."""
-    return message.text_content().removeprefix(PREFIX)
+    return message.text_content().removeprefix(SUMMARY_PREFIX)
 
 
 async def extractive(task: Task) -> Draft | None:
@@ -127,12 +133,13 @@ async def extractive(task: Task) -> Draft | None:
     reader = Extractor()
     for start in range(0, len(split.head), _SLICE):
         reader.feed(task.messages[at] for at in split.head[start : start + _SLICE])
-        await task.surroundings.sleep(0)  # a cancel is seen between two slices
+        await task.surroundings.sleep(0)  # the loop goes on, and a cancel is seen
+        task.check()
     old = len(points)
     points += [replace(p, order=p.order + old) for p in reader.points]
 
     def fits(text: str) -> bool:
-        return task.counter.count_text(PREFIX + text) <= room
+        return task.counter.count_text(SUMMARY_PREFIX + text) <= room
 
     text = render_summary(points, count=count, fits=fits, extra=task.extra)
     if not text:
