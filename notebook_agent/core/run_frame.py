@@ -10,8 +10,8 @@ Source: LLM turn, "Building the request" (L85-L92, L108); Turn FSM, "Edge cases"
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
 
 from notebook_agent.core import outcomes as o
 from notebook_agent.core.messages import Message, Role
@@ -55,10 +55,16 @@ class TurnFacts:
     input: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form."""
-        out = {name: getattr(self, name) for name in self.__slots__}
-        out["over"] = None if self.over is None else o.to_json(self.over)
-        out["failed_usage"] = None if self.failed_usage is None else self.failed_usage.to_json()
+        """JSON form; what is as it began is left out, for it is written at every transition."""
+        out = {
+            name: value
+            for name, first in _FIRST_FACTS.items()
+            if (value := getattr(self, name)) != first
+        }
+        if self.over is not None:
+            out["over"] = o.to_json(self.over)
+        if self.failed_usage is not None:
+            out["failed_usage"] = self.failed_usage.to_json()
         return out
 
     @classmethod
@@ -69,6 +75,9 @@ class TurnFacts:
         known["over"] = None if over is None else o.from_json(over)
         known["failed_usage"] = Usage.from_json(known.get("failed_usage"))
         return cls(**known)
+
+
+_FIRST_FACTS: Final[Mapping[str, Any]] = {f.name: f.default for f in fields(TurnFacts)}
 
 
 @dataclass(slots=True, kw_only=True)

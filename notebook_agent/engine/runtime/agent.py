@@ -122,7 +122,7 @@ class AgentRuntime(Verbs):
         self.compaction, self.loops = compaction or CompactionPolicy(), loops or LoopPolicy()
         self.contributors, self.memory = list(contributors), memory
         self.store: Store = store if store is not None else MemoryStore()
-        self.counter = counter if counter is not None else default_counter()
+        self.counter = counter if counter is not None else default_counter(self.primary)
         self.cancel_signal = cancel or CancelSignal()
         self.approve, self.run_on_main = approve, run_on_main
         self.admission = Admission(admission)

@@ -78,6 +78,7 @@ def _stage(run: RunContext, result: CompactionResult) -> None:
         run.base.replace(messages)
         run.skip = len(run.frame.pending)
     else:
+        run.rewrote = True
         staged = run.staged
         staged.messages += [
             run.session.entry("message", message, run_id=run.frame.run_id)

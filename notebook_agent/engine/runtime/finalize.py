@@ -56,8 +56,8 @@ async def finalize(run: RunContext) -> tuple[RunResult, AgentError | None]:
     failure = await _write(run, status, leftover, unserved)
     if failure is not None and error is None:
         error = failure  # the conversation has the run; only its last record is missing
-    run.base.close_exchange()
-    run.session.conversation.close_exchange()
+    if run.rewrote:  # a compaction moved messages of the open exchange into the history
+        run.session.conversation.close_exchange()
     if status is RunStatus.COMPLETED:
         await run.consolidate()
     elapsed = max(run.surroundings.now() - run.started_s, 0.0)
@@ -124,29 +124,34 @@ async def _write(
     frame = run.frame
     completed = status is RunStatus.COMPLETED
     await run.recorder.settle()
-    commit = Commit(
-        run_id=frame.run_id,
-        session_id=frame.session_id,
-        record=RunEventRecord(
+    messages = () if completed else tuple(leftover)
+
+    def commit(events: tuple[ev.AgentEvent, ...]) -> Commit:
+        return Commit(
             run_id=frame.run_id,
-            sequence=frame.seq,
-            turn=frame.turn,
-            state=frame.state,
-            outcome=None,
-            action=None,
-            status=status,
-            timestamp=run.surroundings.wall(),
-        ),
-        snapshot=None,
-        drop_snapshot=completed,  # kept on failure and cancel (Ruling: B75)
-        messages=() if completed else tuple(leftover),
-        unserved=unserved,
-        run=run.run,
-    )
+            session_id=frame.session_id,
+            record=RunEventRecord(
+                run_id=frame.run_id,
+                sequence=frame.seq,
+                turn=frame.turn,
+                state=frame.state,
+                outcome=None,
+                action=None,
+                events=events,
+                status=status,
+                timestamp=run.surroundings.wall(),
+            ),
+            snapshot=None,
+            drop_snapshot=completed,  # kept on failure and cancel (Ruling: B75)
+            messages=messages,
+            unserved=unserved,
+            run=run.run,
+        )
+
     try:
         await run.recorder.commit(commit)
     except StoreError as failure:
         log.error("the end of %s could not be written: %s", frame.run_id, failure)
         return failure
-    run.session.conversation.upto += len(commit.messages)
+    run.session.conversation.upto += len(messages)
     return None

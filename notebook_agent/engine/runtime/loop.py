@@ -10,9 +10,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from notebook_agent.core import outcomes as o
+from notebook_agent.core.agent_events import AgentEvent
+from notebook_agent.core.breaker import BreakerState
 from notebook_agent.core.session import RunEventRecord
 from notebook_agent.core.turn_fsm import (
     BreakLoop,
@@ -88,24 +91,28 @@ async def record(
     frame, staged = run.frame, run.staged
     before = (frame.state, frame.seq, frame.ended, frame.facts.over)
     _move(run, outcome, action)
-    record_ = RunEventRecord(
-        run_id=frame.run_id,
-        sequence=before[1],
-        turn=frame.turn,
-        state=state,
-        outcome=outcome,
-        action=action,
-        timestamp=run.surroundings.wall(),
-    )
-    commit = Commit(
-        run_id=frame.run_id,
-        session_id=frame.session_id,
-        record=record_,
-        snapshot=snapshot_of(run),
-        messages=tuple(staged.messages),
-        turn=staged.turn,
-        unserved=staged.unserved,
-    )
+    now = run.surroundings.wall()
+
+    def commit(events: tuple[AgentEvent, ...]) -> Commit:
+        return Commit(
+            run_id=frame.run_id,
+            session_id=frame.session_id,
+            record=RunEventRecord(
+                run_id=frame.run_id,
+                sequence=before[1],
+                turn=frame.turn,
+                state=state,
+                outcome=outcome,
+                action=action,
+                events=events,
+                timestamp=now,
+            ),
+            snapshot=snapshot_of(run),
+            messages=tuple(staged.messages),
+            turn=staged.turn,
+            unserved=staged.unserved,
+        )
+
     # Ruling: B84, a write of Persisting is not interrupted; the last record of a cancelled or
     # failed run must be written too
     gives_way = state is not TurnState.PERSISTING and not isinstance(action, Fail)
@@ -132,7 +139,9 @@ async def record(
     return None
 
 
-async def _shielded(run: RunContext, commit: Commit, *, give_way: bool) -> None:
+async def _shielded(
+    run: RunContext, commit: Callable[[tuple[AgentEvent, ...]], Commit], *, give_way: bool
+) -> None:
     """Commit; a cancellation from outside is noted and the write goes on."""
     while True:
         try:
@@ -167,10 +176,11 @@ def snapshot_of(run: RunContext) -> Snapshot:
     """The frame before the next state's work: without any message that the log has (B72)."""
     frame = run.frame
     data = frame.to_json()
-    data["run"] = {
-        "owner": dict(run.owner),
-        "breaker": run.llm.breaker.to_json(run.surroundings.now()),
-    }
+    kept: dict[str, Any] = {"owner": run.owner}
+    breaker = run.llm.breaker
+    if breaker.state is not BreakerState.PRIMARY or breaker.data.consecutive_failures:
+        kept["breaker"] = breaker.to_json(run.surroundings.now())
+    data["run"] = kept
     return Snapshot(
         run_id=frame.run_id,
         session_id=frame.session_id,

@@ -117,6 +117,8 @@ class RunContext:
     memory: LoopMemory | None = None
     convergence: ConvergenceDetector | None = None
     compact_after: bool = False
+    rewrote: bool = False
+    resumed: bool = False
     started_s: float = 0.0
     turn_started_s: float = 0.0
 

@@ -47,7 +47,9 @@ class SessionState:
         Raises:
             StoreError: It cannot be read.
         """
-        return cls(load_session(store, row.id), store, surroundings)
+        state = cls(load_session(store, row.id), store, surroundings)
+        state.conversation.close_exchange()
+        return state
 
     @property
     def key(self) -> tuple[str, str]:

@@ -97,6 +97,7 @@ class Setup:
         """A run that goes on."""
         context = self._context(broken.frame, broken.run, order=broken.order)
         context.executed = broken.executed
+        context.resumed = True
         return context
 
     def _context(self, frame: RunFrame, run: Run, *, order: int = 0) -> RunContext:

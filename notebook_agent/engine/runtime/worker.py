@@ -148,7 +148,7 @@ async def _begin(runtime: AgentRuntime, run: RunContext, begin: bool) -> None:
         "on_run_start",
         RunStart(state.session.id, run.frame.run_id, runtime.llm.breaker.original_model),
     )
-    if all(known.id != run.run.id for known in state.session.runs):
+    if not run.resumed:
         state.session.runs.append(run.run)
     if not begin:
         return
