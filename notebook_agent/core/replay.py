@@ -79,11 +79,13 @@ class ReplayReport:
     def __str__(self) -> str:
         if not self.ok:
             return "\n".join(["Replay differs from the record:", *map(str, self.mismatches)])
-        end = "not ended" if self.status is None else self.status.value
-        note = (
-            "" if self.complete else f"; the log stops in {self.state.name}" if self.state else ""
+        end = "complete" if self.complete else "not ended"
+        if self.status is not None:
+            end = self.status.value
+        stops = (
+            "" if self.complete or self.state is None else f"; the log stops in {self.state.name}"
         )
-        return f"Replay equals the record: {self.records} records, {end}{note}"
+        return f"Replay equals the record: {self.records} records, {end}{stops}"
 
 
 def replay(
