@@ -170,7 +170,7 @@ class SessionCore:
         if self._counter is None:
             from notebook_agent.engine.tokenizer import default_counter  # noqa: PLC0415  # loads at use, not with the extension
 
-            self._counter = default_counter()
+            self._counter = default_counter(self.model_name())
         return self._counter
 
     def count_text(self, text: str) -> int:
