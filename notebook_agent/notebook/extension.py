@@ -23,7 +23,13 @@ COMPLETED: Final = ("%agent", "%%agent")
 
 
 def awaits(shell: Any) -> bool:
-    """Whether an awaited cell of this shell sees an interrupt: kernels do, the terminal not."""
+    """Whether a rewritten cell can be awaited, and an interrupt reaches it.
+
+    Kernels do both, the terminal drops the coroutine. Inside a magic that runs a cell itself
+    (``%%time``) nothing is awaited: a cell is running then already.
+    """
+    if getattr(getattr(shell, "displayhook", None), "exec_result", None) is not None:
+        return False
     return getattr(shell, "kernel", None) is not None or sys.platform == "emscripten"
 
 

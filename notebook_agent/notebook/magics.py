@@ -55,7 +55,14 @@ class AgentMagics(Magics):
         self.observe(self._changed, names=list(Settings.__dataclass_fields__))
 
     def _changed(self, change: Any) -> None:
-        self.agent.apply_setting(change["name"], change["new"])
+        if getattr(self.agent.settings, change["name"]) != change["new"]:
+            self.agent.apply_setting(change["name"], change["new"])
+
+    def _follow(self) -> None:
+        """Verbs change settings too: ``%config`` shows what holds."""
+        for name, value in self.agent.settings.pairs().items():
+            if getattr(self, name) != value:
+                setattr(self, name, value)
 
     # ---- what the rewritten cells call -------------------------------------------------------
 
@@ -136,7 +143,9 @@ class AgentMagics(Magics):
             return getattr(agent, f"prepare_{verb.name}")(**given)
         if verb.kind == "chore":
             return Chore(lambda: getattr(agent, f"a{verb.name}")(**given), agent.engine)
-        return getattr(agent, verb.name)(**given)
+        value = getattr(agent, verb.name)(**given)
+        self._follow()
+        return value
 
     # ---- errors ------------------------------------------------------------------------------
 

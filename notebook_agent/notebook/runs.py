@@ -12,7 +12,7 @@ from typing import Any
 
 from notebook_agent.core.result import RunResult
 from notebook_agent.core.session import RunStatus
-from notebook_agent.errors import AgentError
+from notebook_agent.errors import AgentError, SessionBusy
 from notebook_agent.notebook.arguments import CellOptions
 from notebook_agent.notebook.drive import BackgroundRun, Outcome, RunDriver, View
 from notebook_agent.notebook.formats import code_of, with_format
@@ -119,6 +119,8 @@ class RunVerbs(SessionCore):
         """
         plan = plan_run(self, body, options)
         runtime = self.runtime(plan.session)
+        if runtime.active is not None:
+            raise SessionBusy(plan.session)  # said before anything is shown
 
         async def start() -> RunResult:
             result: RunResult = await runtime.arun(plan.text, **plan.arguments())

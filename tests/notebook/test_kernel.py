@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import threading
 import time
 
@@ -245,7 +247,7 @@ def test_D4_K04_interrupt(kernel, twice):
     assert queued.status == "aborted"
     assert took < 0.6  # 0.25 s on an idle core; the bench has the figure
     shown = [o for o in cell.outputs if o["output_type"] != "error"][-1]["data"]["text/plain"]
-    assert "word3" in shown
+    assert "word1" in shown
     assert "stopped" in shown
     assert runs(kernel) == before + 1
     assert kernel.run(
@@ -287,6 +289,7 @@ def test_D5_background_and_N05_output_stays_in_its_cell(kernel):
     assert not [o for o in other.outputs if o["output_type"] == "display_data"]
     busy = kernel.run("%%agent\nand this?")
     assert busy.ename == "SessionBusy"
+    assert [o["output_type"] for o in busy.outputs] == ["error"]
     got = kernel.run("h.cancel()\nr = await h\nprint(r.status.value, h.result is r)")
     assert got.stdout.strip() == "cancelled True"
 
@@ -402,6 +405,27 @@ def test_X05_no_local_values_under_xmode_verbose(kernel):
         kernel.run("%xmode Context")
 
 
+def test_other_magics_around_ours(kernel):
+    cell = kernel.run("%%time\n%%agent\nhi")
+    assert cell.status == "ok", cell.everything
+    assert "A quick reply." in cell.plain
+    cell = kernel.run("for i in range(2):\n    %agent tell me {i} now\n")
+    assert cell.plain.count("A quick reply.") == 2
+    assert "--model" in repr(kernel.run("%%agent?").payload)
+    assert "fallback" in repr(kernel.run("%agent?").payload)
+
+
+def test_config_and_verbs_agree(kernel):
+    assert kernel.run("%config AgentMagics.max_turns = 3").status == "ok"
+    assert (
+        "'max_turns': 3" in kernel.run("print(agent.settings.pairs())").stdout
+        or "max_turns          3" in kernel.run("%agent config").plain
+    )
+    kernel.run("%agent system be brief")
+    assert "be brief" in kernel.run("%config AgentMagics").stdout
+    kernel.run("%agent system none\n%config AgentMagics.max_turns = 0")
+
+
 def test_completion(kernel):
     def complete(code):
         kernel.client.complete(code, len(code))
@@ -424,3 +448,92 @@ def test_verbs_in_a_kernel(kernel):
         assert cell.plain.strip(), line
         assert " at 0x" not in cell.plain, line
     assert "DataFrame" in kernel.run("f = %agent audit\nprint(type(f).__name__)").stdout
+
+
+class SlowServer:
+    """A chat-completions server that streams a word every 50 ms and notes who hangs up."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.keys: list[str] = []
+        self.closed = threading.Event()
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self.socket.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                peer, _ = self.socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._talk, args=(peer,), daemon=True).start()
+
+    def _talk(self, peer: socket.socket) -> None:
+        with peer:
+            head = b""
+            while b"\r\n\r\n" not in head:
+                got = peer.recv(65536)
+                if not got:
+                    return
+                head += got
+            self.requests += 1
+            self.keys += [
+                line
+                for line in head.decode("latin-1").splitlines()
+                if "authorization" in line.lower()
+            ]
+            peer.sendall(
+                b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+            )
+            try:
+                for i in range(400):
+                    data = {"choices": [{"index": 0, "delta": {"content": f"word{i} "}}]}
+                    peer.sendall(f"data: {json.dumps(data)}\n\n".encode())
+                    time.sleep(0.05)
+            except OSError:
+                self.closed.set()
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def test_K04_X05_the_server_sees_the_connection_close_and_no_key_shows(kernel):
+    server = SlowServer()
+    key = "sk-kernel-test-0123456789abcdef"
+    try:
+        kernel.run(
+            f"import os\nos.environ.update(OPENAI_API_KEY={key!r}, OPENAI_BASE_URL='http://127.0.0.1:{server.port}/v1')\n%xmode Verbose"
+        )
+        cell, queued, took = interrupted(
+            kernel, "%%agent -m openai:gpt-slow\ntell me", twice=True, wait=1.5
+        )
+        assert cell.ename == "Cancelled", cell.everything
+        assert queued.status == "aborted"
+        assert took < 0.8
+        assert server.closed.wait(3)
+        assert server.requests == 1
+        assert any(key in line for line in server.keys)  # the key was used ...
+        seen = cell.everything
+        server.close()
+        refused = kernel.run("%%agent -m openai:gpt-slow --timeout 3\nhi")
+        assert refused.status == "error"
+        assert len(refused.traceback) <= 3
+        for code in (
+            "%tb",
+            "%agent why",
+            "%agent events",
+            "%agent status",
+            "%agent doctor",
+            "repr(get_ipython().magics_manager.registry['AgentMagics'].agent.models_book.client('openai:gpt-slow'))",
+        ):
+            seen += kernel.run(code).everything
+        seen += refused.everything
+        assert "word1" in seen
+        for part in (key, key[3:20], key[-12:]):  # ... and is shown nowhere
+            assert part not in seen
+    finally:
+        server.close()
+        kernel.run(
+            "del os.environ['OPENAI_API_KEY'], os.environ['OPENAI_BASE_URL']\n%xmode Context"
+        )

@@ -146,7 +146,10 @@ class ConversationVerbs(RunVerbs):
 
     def prepare_resume(self, run: str | None = None, session: str | None = None) -> Prepared:
         """A run that was broken off, ready to go on (B75)."""
+        from notebook_agent.engine.runtime.resume import find_broken  # noqa: PLC0415  # with the engine, at use
+
         runtime = self.runtime(session)
+        find_broken(runtime.state, run, force=False)  # refused before anything is shown
         options = CellOptions()
         name = session or self.current
         plan = Plan(text="", prompt="(resumed)", options=options, session=name)
