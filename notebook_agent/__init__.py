@@ -56,12 +56,12 @@ _HOME_OF: Final[dict[str, str]] = {
     "TurnAction": "core.turn_fsm",
     "TurnState": "core.turn_fsm",
     "Usage": "core.response",
-    "aask": "ask",
-    "ask": "ask",
+    "aask": "asking",
+    "ask": "asking",
     "audit_frame": "notebook.audit",
     "model": "providers.registry",
     "outcomes": "core",
-    "replay": "core.run_state",
+    "replay": "core.replay",
     "resolve": "core.turn_fsm",
     "tool": "engine.tools",
 }
@@ -112,18 +112,19 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from notebook_agent.ask import aask, ask
+    from notebook_agent.asking import aask, ask
     from notebook_agent.core import outcomes
     from notebook_agent.core.breaker import BreakerConfig
     from notebook_agent.core.compaction import CompactionPolicy
     from notebook_agent.core.context import Contributor, TokenCounter
     from notebook_agent.core.messages import Message
     from notebook_agent.core.policy import RuntimePolicy
+    from notebook_agent.core.replay import replay
     from notebook_agent.core.request import RequestOptions
     from notebook_agent.core.response import ChatResponse, StopReason, Usage
     from notebook_agent.core.result import RunResult
     from notebook_agent.core.retry import RateLimitPolicy, RetryPolicy, StreamTimeouts
-    from notebook_agent.core.run_state import RunState, replay
+    from notebook_agent.core.run_state import RunState
     from notebook_agent.core.session import Run, RunStatus, Session, Turn
     from notebook_agent.core.turn_fsm import TurnAction, TurnState, resolve
     from notebook_agent.engine.cancel import CancelSignal

@@ -1,5 +1,8 @@
 """``ask`` and ``aask``: one question, one answer, no session to care for.
 
+The module is not called ``ask``: importing it would put a module where the front door's
+function of that name belongs.
+
 Source: notebook, section 6 (works in a script too); LLM turn (K02, K03, D11).
 """
 
