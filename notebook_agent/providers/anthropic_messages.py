@@ -26,7 +26,7 @@ from notebook_agent.core.request import (
     ToolSchema,
 )
 from notebook_agent.providers.anthropic_stream import MessagesDecoder
-from notebook_agent.providers.client import HttpModelClient, unsupported
+from notebook_agent.providers.client import HttpModelClient, hide, unsupported
 from notebook_agent.providers.encoding import (
     Encoded,
     ToolBytes,
@@ -123,7 +123,7 @@ class AnthropicMessages(HttpModelClient):
     api: ClassVar[str] = "anthropic-messages"
 
     def __init__(self, model: str, *, prompt_cache: bool = False, **given: Any) -> None:
-        super().__init__(model, **given)
+        super().__init__(model, **hide(given))
         self._cache = prompt_cache
         self._tools = ToolBytes()
 

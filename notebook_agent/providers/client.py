@@ -26,9 +26,9 @@ from notebook_agent.providers.http import Answer, Endpoint, Wire, bare
 from notebook_agent.providers.secret import Secret
 from notebook_agent.providers.sse import StreamCaps
 from notebook_agent.providers.transport import HttpSettings, Transport
-from notebook_agent.providers.wire import Decoder, load_lenient
+from notebook_agent.providers.wire import Decoder, bare_error, load_lenient
 
-__all__ = ["HttpModelClient", "unsupported"]
+__all__ = ["HttpModelClient", "hide", "unsupported"]
 
 # After the reply's end marker the rest of the body is a few bytes that are usually here already.
 # Reading them lets the connection be used again; a server that keeps it open is not waited for.
@@ -40,6 +40,15 @@ def unsupported(feature: str, who: str, what: str) -> ProviderError:
     return ProviderError(
         ErrorKind.UNSUPPORTED, f"{who} cannot {what}; nothing was sent.", feature=feature
     )
+
+
+def hide(given: dict[str, Any]) -> dict[str, Any]:
+    """Constructor arguments with base URL and key wrapped, in place: a frame that fails shows its
+    arguments."""
+    for name in ("base_url", "key"):
+        if isinstance(given.get(name), str):
+            given[name] = Secret(given[name])
+    return given
 
 
 class HttpModelClient:
@@ -96,7 +105,9 @@ class HttpModelClient:
         self._caps = StreamCaps(caps.line_cap, caps.stream_cap)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.provider}:{self._model} at {self.base_url()}>"
+        wire = getattr(self, "_wire", None)  # not there yet while it is being made
+        where = "nowhere" if wire is None else wire.endpoint.url
+        return f"<{type(self).__name__} {self.provider}:{self._model} at {where}>"
 
     def model(self) -> str:
         """The bare model name."""
@@ -131,10 +142,14 @@ class HttpModelClient:
         try:
             decoder = self._decoder_for(answer)
             if decoder is None:  # a server that ignores "stream": the reply is whole
-                for event in self.decode_reply(await answer.read()):
+                events, failure = self.decode_reply(await answer.read())
+                for event in events:
                     yield event
+                if failure is not None:
+                    raise failure
                 return
-            failure: ProviderError | None = None
+            failure = None
+            chunk = b""
             chunks = answer.chunks()
             feed = decoder.feed
             try:
@@ -154,7 +169,10 @@ class HttpModelClient:
                     yield event
             # The end was seen: an error of the transport after it changes nothing (L57).
             failure = None if decoder.ended else decoder.failure or failure
+            # The provider may have repeated the key: no frame of an error holds its words.
+            del chunk, chunks, decoder, feed
             if failure is not None:
+                event = e.Ping()
                 raise self._explained(failure)
         finally:
             await answer.aclose()
@@ -169,11 +187,13 @@ class HttpModelClient:
         """
         answer = await self._ask(request, options, stream=False)
         try:
-            body = await answer.read()
+            events, failure = self.decode_reply(await answer.read())
         finally:
             await answer.aclose()
+        if failure is not None:
+            raise failure
         accumulator = StreamAccumulator()
-        for event in self.decode_reply(body):
+        for event in events:
             accumulator.apply(event)
         return ChatResponse(
             accumulator.build(),
@@ -218,11 +238,11 @@ class HttpModelClient:
 
     # What they share.
 
-    def decode_reply(self, body: bytes) -> list[e.StreamEvent]:
-        """Events of an unstreamed reply.
+    def decode_reply(self, body: bytes) -> tuple[list[e.StreamEvent], ProviderError | None]:
+        """Events of an unstreamed reply, or the error of an error object in a 2xx answer or of
+        something that is no reply (kind DECODE).
 
-        Raises:
-            ProviderError: An error object in a 2xx answer, or no reply (kind DECODE).
+        Returned, not raised: this frame holds the provider's bytes.
         """
         out: list[e.StreamEvent] = []
         try:
@@ -230,9 +250,9 @@ class HttpModelClient:
         except ValueError:
             document = None
         if document is not None and self.reply_events(document, out):
-            return out
-        error = from_error_object(document)
-        raise self._explained(error or self._no_reply(body))
+            return out, None
+        error = from_error_object(document) or self._no_reply(body)
+        return [], self._explained(error)
 
     async def get_json(self, path: str, body: bytes | None = None) -> Any:
         """A document of the endpoint (models, properties, counts); a POST when it has a body.
@@ -248,14 +268,19 @@ class HttpModelClient:
             error = self._explained(problem)
         else:
             try:
-                sent = await answer.read()
+                document, failure = self._document(await answer.read())
             finally:
                 await answer.aclose()
-            try:
-                return load_lenient(sent)
-            except ValueError:
-                error = self._no_reply(sent)
+            if failure is None:
+                return document
+            error = failure
         raise error
+
+    def _document(self, sent: bytes) -> tuple[Any, ProviderError | None]:
+        try:
+            return load_lenient(sent), None
+        except ValueError:
+            return None, self._no_reply(sent)
 
     @staticmethod
     def names_in(document: Any) -> list[str]:
@@ -303,19 +328,18 @@ class HttpModelClient:
     def _decoder_for(self, answer: Answer) -> Decoder | None:
         kind = answer.content_type
         if kind in ("text/html", "application/xhtml+xml"):
-            raise ProviderError(
-                ErrorKind.DECODE,
-                f"{self._wire.endpoint.host} answered with an HTML page, not with a reply.",
-                hint=f"Check the base URL: {self.base_url()}",
-            )
+            raise self._no_reply(b"<html>")
         return self.make_decoder(kind, self._caps)
 
     def _no_reply(self, body: bytes) -> ProviderError:
         text = " ".join(body[:400].decode("utf-8", "replace").split())
-        shown = self._wire.clean(text)[:200] or "nothing"
+        if text.lower().startswith(("<!doctype", "<html", "<head")):
+            what = "an HTML page, not with a reply"
+        else:
+            what = f"something that is no reply: {self._wire.clean(text)[:200] or 'nothing'}"
         return ProviderError(
             ErrorKind.DECODE,
-            f"{self._wire.endpoint.host} answered with something that is no reply: {shown}",
+            f"{self._wire.endpoint.host} answered with {what}.",
             hint=f"Check the base URL: {self.base_url()}",
         )
 
@@ -334,7 +358,7 @@ class HttpModelClient:
                     f"The account at {self.provider} has no quota left. Another model:  "
                     "%%agent -m provider:name"
                 )
-        return error
+        return bare_error(error)
 
 
 async def _drain(chunks: Any) -> None:

@@ -30,6 +30,7 @@ _INFORMATIONAL: Final = re.compile(rb"HTTP/1\.[01] 1[0-9][0-9]")
 _LONGEST_HEAD: Final = 256 * 1024
 _LONGEST_SIZE_LINE: Final = 16 * 1024
 _READ: Final = 256 * 1024
+_CLOSING_S: Final = 1.0
 
 
 class Reframer:
@@ -171,7 +172,8 @@ class _Stream(httpcore.AsyncNetworkStream):
         # goodbye must not hold up a cancelled turn.
         self._writer.transport.abort()
         with contextlib.suppress(Exception):
-            await self._writer.wait_closed()
+            async with asyncio.timeout(_CLOSING_S):
+                await self._writer.wait_closed()
 
     async def start_tls(
         self,
@@ -183,10 +185,10 @@ class _Stream(httpcore.AsyncNetworkStream):
             async with _within(timeout):
                 await self._writer.start_tls(ssl_context, server_hostname=server_hostname)
         except TimeoutError:
-            await self.aclose()
+            self._writer.transport.abort()
             raise httpcore.ConnectTimeout from None
         except (OSError, ssl.SSLError) as problem:
-            await self.aclose()
+            self._writer.transport.abort()
             raise httpcore.ConnectError(str(problem)) from None
         return self
 

@@ -22,7 +22,7 @@ from notebook_agent.core.messages import (
 from notebook_agent.core.request import RequestOptions, StreamRequest, ToolSchema
 from notebook_agent.providers.base import Capabilities
 from notebook_agent.providers.capabilities import from_listing
-from notebook_agent.providers.client import HttpModelClient, unsupported
+from notebook_agent.providers.client import HttpModelClient, hide, unsupported
 from notebook_agent.providers.encoding import (
     Encoded,
     ToolBytes,
@@ -120,7 +120,7 @@ class Gemini(HttpModelClient):
     api: ClassVar[str] = "gemini"
 
     def __init__(self, model: str, **given: Any) -> None:
-        super().__init__(model, **given)
+        super().__init__(model, **hide(given))
         self._tools = ToolBytes()
 
     def key_headers(self, key: Secret) -> dict[str, str | Secret]:

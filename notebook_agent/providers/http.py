@@ -21,7 +21,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from notebook_agent.errors import ConfigError, ErrorKind, ProviderError
 from notebook_agent.providers.errors import from_response
-from notebook_agent.providers.secret import Secret, scrub
+from notebook_agent.providers.secret import Secret, guard_logs, scrub
 from notebook_agent.providers.transport import (
     ByteStream,
     HttpSettings,
@@ -200,6 +200,7 @@ class Wire:
                 https=endpoint.url.startswith("https"),
             )
         )
+        guard_logs(self)
 
     def __repr__(self) -> str:
         return f"<Wire {self.endpoint.url}>"
@@ -323,9 +324,13 @@ class Wire:
             hint="If that host is meant, set it as the base URL.",
         )
 
+    def secrets(self) -> tuple[Secret, ...]:
+        """The keys in use and those in the base URL."""
+        return (*self._secrets(), *self.endpoint.secrets)
+
     def clean(self, text: str) -> str:
         """A message without keys."""
-        return scrub(text, (*self._secrets(), *self.endpoint.secrets))
+        return scrub(text, self.secrets())
 
     def failure(self, caught: BaseException, *, reading: bool = False) -> ProviderError:
         """Our error for the HTTP library's, with no link to it.

@@ -15,7 +15,7 @@ from notebook_agent.core.messages import ImagePart, Message, Role, TextPart
 from notebook_agent.core.request import RequestOptions, StreamRequest, ToolSchema
 from notebook_agent.providers.base import Capabilities
 from notebook_agent.providers.capabilities import from_listing
-from notebook_agent.providers.client import HttpModelClient, unsupported
+from notebook_agent.providers.client import HttpModelClient, hide, unsupported
 from notebook_agent.providers.encoding import (
     Encoded,
     ToolBytes,
@@ -90,7 +90,7 @@ class Ollama(HttpModelClient):
     api: ClassVar[str] = "ollama"
 
     def __init__(self, model: str, **given: Any) -> None:
-        super().__init__(model, **given)
+        super().__init__(model, **hide(given))
         self._tools = ToolBytes()
 
     def encode(

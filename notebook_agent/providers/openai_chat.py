@@ -21,7 +21,7 @@ from notebook_agent.core.request import (
 )
 from notebook_agent.providers.base import Capabilities
 from notebook_agent.providers.capabilities import from_listing
-from notebook_agent.providers.client import HttpModelClient, unsupported
+from notebook_agent.providers.client import HttpModelClient, hide, unsupported
 from notebook_agent.providers.encoding import (
     Encoded,
     ToolBytes,
@@ -156,7 +156,7 @@ class OpenAIChat(HttpModelClient):
     api: ClassVar[str] = "openai-chat"
 
     def __init__(self, model: str, *, dialect: Dialect | None = None, **given: Any) -> None:
-        super().__init__(model, **given)
+        super().__init__(model, **hide(given))
         self.dialect = dialect or DIALECTS.get(self.provider, Dialect())
         self._tools = ToolBytes()
 

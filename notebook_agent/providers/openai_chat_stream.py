@@ -30,7 +30,13 @@ from notebook_agent.core.messages import TextPart, ToolCallPart
 from notebook_agent.core.response import ENDING_OF_WORD, Ending, Usage
 from notebook_agent.errors import ProviderError
 from notebook_agent.providers.sse import StreamCaps
-from notebook_agent.providers.wire import MADE_ID, StreamDecoder, decode_lenient, usage_int
+from notebook_agent.providers.wire import (
+    MADE_ID,
+    StreamDecoder,
+    bare_error,
+    decode_lenient,
+    usage_int,
+)
 
 __all__ = ["ChatDecoder", "chat_usage"]
 
@@ -209,7 +215,7 @@ class ChatDecoder(StreamDecoder):
         try:
             self.item(payload, out)
         except ProviderError as problem:
-            self.failure = problem
+            self.failure = bare_error(problem)
         return out
 
     def item(self, payload: bytes, out: list[e.StreamEvent]) -> None:

@@ -27,7 +27,7 @@ from notebook_agent.core.request import (
     ToolConstraint,
     ToolSchema,
 )
-from notebook_agent.providers.client import HttpModelClient, unsupported
+from notebook_agent.providers.client import HttpModelClient, hide, unsupported
 from notebook_agent.providers.encoding import (
     Encoded,
     ToolBytes,
@@ -113,7 +113,7 @@ class OpenAIResponses(HttpModelClient):
     api: ClassVar[str] = "openai-responses"
 
     def __init__(self, model: str, **given: Any) -> None:
-        super().__init__(model, **given)
+        super().__init__(model, **hide(given))
         self._tools = ToolBytes()
 
     def key_headers(self, key: Secret) -> dict[str, str | Secret]:

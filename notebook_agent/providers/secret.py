@@ -5,12 +5,14 @@ Source: case X05; Turn FSM, "CallingModel" (B38).
 
 from __future__ import annotations
 
+import logging
 import re
+import weakref
 from collections.abc import Callable, Iterable
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Protocol
 from urllib.parse import quote
 
-__all__ = ["REPLACEMENT", "Secret", "scrub"]
+__all__ = ["REPLACEMENT", "Secret", "guard_logs", "scrub"]
 
 REPLACEMENT: Final = "[key]"
 
@@ -85,3 +87,55 @@ def _scrub_one(text: str, secret: Secret) -> str:
         return REPLACEMENT if known else match.group()
 
     return _MASKED.sub(mask, text)
+
+
+class _HasSecrets(Protocol):
+    def secrets(self) -> tuple[Secret, ...]: ...
+
+
+# Loggers of the HTTP libraries that write addresses and header fields.
+_LOGGERS: Final = tuple(
+    f"{name}{version}{part}"
+    for version in ("", "2")
+    for name, parts in (
+        ("httpx", ("",)),
+        ("httpcore", (".connection", ".http11", ".http2", ".proxy", ".socks")),
+    )
+    for part in parts
+)
+
+
+class _KeyFilter(logging.Filter):
+    """Takes keys in use out of a record; it drops none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holders: weakref.WeakSet[_HasSecrets] = weakref.WeakSet()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        for holder in list(self.holders):
+            for secret in holder.secrets():
+                value = secret.reveal()
+                if value and value in text:
+                    text = text.replace(value, REPLACEMENT)
+                    record.msg, record.args = text, ()
+        return True
+
+
+_filter: Final = _KeyFilter()
+
+
+def guard_logs(holder: _HasSecrets) -> None:
+    """Keep a holder's keys out of the HTTP libraries' logs, for as long as it lives (X05).
+
+    Those write response headers at DEBUG, and a redirect repeats the address with its key.
+
+    Args:
+        holder: Kept by a weak reference; asked at each record.
+    """
+    _filter.holders.add(holder)
+    for name in _LOGGERS:
+        logger = logging.getLogger(name)
+        if _filter not in logger.filters:
+            logger.addFilter(_filter)

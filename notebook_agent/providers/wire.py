@@ -33,6 +33,7 @@ __all__ = [
     "Decoder",
     "Lanes",
     "StreamDecoder",
+    "bare_error",
     "decode_lenient",
     "load_lenient",
     "usage_int",
@@ -70,6 +71,12 @@ def decode_lenient(payload: bytes, decode: msgspec.json.Decoder[T]) -> T:
     except (ValueError, msgspec.ValidationError) as problem:
         why = "" if type(problem) is ValueError else str(problem)
     raise malformed(payload, why[:120])
+
+
+def bare_error(error: ProviderError) -> ProviderError:
+    """The error without its frames and what led to it: they hold bytes of the provider (X05)."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
 
 
 def usage_int(value: object) -> int | None:
@@ -199,7 +206,7 @@ class StreamDecoder:
                 if self.ended or self.failure is not None:
                     break
         except ProviderError as problem:
-            self.failure = problem
+            self.failure = bare_error(problem)
         self.events += len(out)
         return out
 
