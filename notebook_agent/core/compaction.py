@@ -46,7 +46,7 @@ class CompactionPolicy:
     target_base        threshold   threshold (line) or window
     keep_turns         2           last turns kept whole (extractive, model)
     keep_tokens        8,000       tokens that these may have
-    summary_tokens     2,000       tokens that a summary may have
+    summary_tokens     4,000       tokens that a summary may have
     preserve_recent    4           truncate: last messages kept
     min_messages       6           truncate: with so few nothing is left out
     summary_model      None        model: full name of the summariser; None = the model
@@ -75,7 +75,7 @@ class CompactionPolicy:
     target_base: str = "threshold"
     keep_turns: int = 2
     keep_tokens: int = 8_000
-    summary_tokens: int = 2_000
+    summary_tokens: int = 4_000
     preserve_recent: int = 4
     min_messages: int = 6
     summary_model: str | None = None

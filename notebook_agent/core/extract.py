@@ -42,41 +42,48 @@ _WORTH: Final[dict[str, int]] = {
     "other": 0,
 }  # fmt: skip
 
-_CONSTRAINT: Final = re.compile(
-    r"\b(must(?:n't)?|never|always|only|don't|do not|shouldn't|should not|required?|forbidden|"
-    r"without|at (?:most|least)|no (?:more|less|fewer) than|cannot|can't|limit|deadline|prefer|"
-    r"need(?:s|ed)?|by (?:monday|tuesday|wednesday|thursday|friday|saturday|sunday)|instead of)\b",
-    re.IGNORECASE,
-)
-_DECISION: Final = re.compile(
-    r"\b(decid\w+|decision|agreed?|we(?:'ll| will| should)?\s+(?:use|go|keep|take|pick|choose)|"
-    r"chose\w*|choose|let's|settled|go(?:ing)? with|final(?:ly|ised|ized)?|approved|confirmed|"
-    r"switch(?:ed)? to|rejected|the plan is)\b",
-    re.IGNORECASE,
-)
-_OPEN: Final = re.compile(
-    r"\b(todo|to do|next(?: step)?|still (?:need|have|open|missing)|remaining|unclear|not yet|"
-    r"later|follow[- ]up|blocked|waiting for|open question)\b",
-    re.IGNORECASE,
-)
-_ERROR: Final = re.compile(
-    r"\b(errors?|fail(?:ed|s|ure)?|exception|traceback|crash\w*|timed out|refused)\b|"
-    r"\b\w+(?:Error|Exception)\b",
-    re.IGNORECASE,
-)
-_IDENTITY: Final = re.compile(
-    r"\b(my name|is called|named|i am|i'm|we are|lives? in|works? (?:at|for|as|on)|"
-    r"remember|note that|important)\b",
-    re.IGNORECASE,
-)
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# section or mark -> (words, phrases) that give it, in lower case
+_MARKS: Final[dict[str, tuple[frozenset[str], tuple[str, ...]]]] = {
+    "decision": (
+        _words(
+            "decide decides decided deciding decision decisions agree agreed chose chosen choose "
+            "settled final finally finalised finalized approved confirmed rejected let's"
+        ),
+        ("we'll ", "we will ", "we use ", "we should use", "go with", "going with", "switch to",
+         "switched to", "the plan is"),
+    ),
+    "constraint": (
+        _words(
+            "must mustn't never always only don't shouldn't require required requires forbidden "
+            "without cannot can't limit deadline prefer need needs needed"
+        ),
+        ("do not ", "should not ", "at most ", "at least ", "no more than", "no less than",
+         "no fewer than", "instead of"),
+    ),
+    "error": (
+        _words("fail failed fails failure failures traceback crash crashed crashes refused"),
+        ("error", "exception", "timed out"),
+    ),
+    "open": (
+        _words("todo unclear later blocked remaining"),
+        ("to do ", "next step", "still need", "still have", "still open", "still missing",
+         "not yet", "follow up", "follow-up", "waiting for", "open question"),
+    ),
+    "identity": (
+        _words("named remember important i'm"),
+        ("my name", "is called", "i am ", "we are ", "live in", "lives in", "work at", "works at",
+         "work for", "works for", "work as", "works as", "note that"),
+    ),
+}  # fmt: skip
+_TOKEN: Final = re.compile(r"[a-z']+")
 _NUMBER: Final = re.compile(r"\d")
-_NAME: Final = re.compile(
-    r"(?<![.!?:]\s)(?<!^)(?<!\n)\b[^\W\d_a-z]\w+|\b[^\W\d_a-z]\w+\s+[^\W\d_a-z]\w+"
-)
-_PATH: Final = re.compile(
-    r"https?://\S+|[\w.~-]*[/\\][\w./\\-]{2,}|\b[\w-]+\.[A-Za-z][A-Za-z0-9]{0,5}\b(?!\.)|`[^`\n]+`|"
-    r"\b\w+_\w+\b|\b[a-z]+[A-Z]\w*\b"
-)
+_DOTTED: Final = re.compile(r"\b[\w-]+\.[A-Za-z][A-Za-z0-9]{0,5}\b")  # main.py, example.org
+_CAMEL: Final = re.compile(r"\b[a-z]+[A-Z]")
 _SENTENCE: Final = re.compile(
     r"[^\n.!?。！？]+(?:[.!?](?!\s|$)[^\n.!?。！？]*)*[.!?。！？]*[\"')\]]*"
 )
@@ -89,6 +96,7 @@ _BULLET: Final = re.compile(r"^[-*•]\s+")
 _LONGEST: Final = 300  # characters of one quoted sentence
 _SCAN_HEAD: Final = 12_000  # characters of one text that are read, from its start
 _SCAN_TAIL: Final = 4_000  # and from its end
+_CROWD: Final = 8  # points of one section before the next ones count for less
 _MOST_PLAIN: Final = 12  # sentences without any mark that may stay, the newest
 _PER_RESULT: Final = 4  # sentences that one tool result may give
 _NOTHING: Final = frozenset({"none", "n/a", "-", "nothing", "none yet", "no"})
@@ -226,7 +234,7 @@ def render_summary(
     unique = [p for p in unique if p.section != "other" or p.order not in idle]
     if not unique and not extra:
         return ""
-    ranked = sorted(unique, key=lambda p: (-p.worth, -p.order))
+    ranked = _ranked(unique)
     best = _write((), count, extra)
     low, step, n = 0, 16, len(ranked)
     while low < n:  # gallop up while it fits: what is measured is never far too long
@@ -238,6 +246,30 @@ def render_summary(
         else:
             n, step = min(low + step, n) - 1, max(step // 2, 1)
     return best if low or extra else ""
+
+
+def _ranked(points: Sequence[Point]) -> list[Point]:
+    """Best first. Of equal ones two new for one old: beginnings hold names and rules.
+
+    A section that has many loses worth as it goes on, so that it does not crowd out the others.
+    """
+    groups: dict[tuple[str, int], list[Point]] = {}
+    for point in sorted(points, key=lambda p: p.order):
+        groups.setdefault((point.section, point.worth), []).append(point)
+    taken: dict[str, int] = {}
+    scored: list[tuple[int, int, Point]] = []
+    for (section, worth), group in sorted(groups.items(), key=lambda item: -item[0][1]):
+        old, new = 0, len(group)
+        while old < new:
+            if (old + len(group) - new) % 3 == 2:
+                point, old = group[old], old + 1
+            else:
+                new -= 1
+                point = group[new]
+            place = taken[section] = taken.get(section, -1) + 1
+            scored.append((worth - place // _CROWD, -len(scored), point))
+    scored.sort(key=lambda item: (-item[0], -item[1]))
+    return [point for _, _, point in scored]
 
 
 def _write(points: Sequence[Point], count: int, extra: Sequence[str]) -> str:
@@ -275,7 +307,7 @@ def _sentences(text: str) -> Iterator[str]:
         words = _SPACE.sub(" ", match.group()).strip()
         if held:
             words, held = f"{held} {words}", ""
-        if _ABBREVIATION.search(words):
+        if words.endswith(".") and _ABBREVIATION.search(words[-9:]):
             held = words
         elif len(words) > 1 and any(c.isalnum() for c in words):
             yield from _quotable(words)
@@ -296,17 +328,18 @@ def _quotable(words: str) -> Iterator[str]:
 
 def _judge(words: str, who: str, order: int) -> Point:
     """A sentence's section and worth."""
+    low = words.lower().replace("’", "'")
+    tokens = set(_TOKEN.findall(low))
     marks = {
-        "constraint": _CONSTRAINT.search(words) is not None,
-        "decision": _DECISION.search(words) is not None,
-        "error": _ERROR.search(words) is not None,
-        "open": words.endswith(("?", "？")) or _OPEN.search(words) is not None,
+        key: not tokens.isdisjoint(single) or any(phrase in low for phrase in phrases)
+        for key, (single, phrases) in _MARKS.items()
     }
+    marks["open"] = marks["open"] or words.endswith(("?", "？"))
     carries = (
         2 * (_NUMBER.search(words) is not None)
-        + 2 * (_PATH.search(words) is not None)
-        + 2 * (_NAME.search(words) is not None)
-        + 2 * (_IDENTITY.search(words) is not None)
+        + 2 * _names_a_thing(words)
+        + 2 * _names_somebody(words)
+        + 2 * marks["identity"]
     )
     section = next(
         (key for key in ("decision", "constraint", "error", "open") if marks[key]),
@@ -314,6 +347,21 @@ def _judge(words: str, who: str, order: int) -> Point:
     )
     worth = _WORTH[section] + carries + (1 if who == "user" else 0)
     return Point(section, words, who, worth, order)
+
+
+def _names_a_thing(words: str) -> bool:
+    """A path, an address, a file, an identifier."""
+    if "/" in words or "_" in words or "`" in words or "\\" in words:
+        return True
+    return _DOTTED.search(words) is not None or _CAMEL.search(words) is not None
+
+
+def _names_somebody(words: str) -> bool:
+    """A capital letter that does not merely begin the sentence."""
+    return any(
+        word[0].isupper() and len(word) > 1 and not word.startswith(("I'", "I’"))
+        for word in words.split()[1:]
+    )
 
 
 def _result_points(part: ToolResultPart, call: ToolCallPart | None, order: int) -> list[Point]:
