@@ -122,7 +122,9 @@ class AgentRuntime(Verbs):
         self.compaction, self.loops = compaction or CompactionPolicy(), loops or LoopPolicy()
         self.contributors, self.memory = list(contributors), memory
         self.store: Store = store if store is not None else MemoryStore()
-        self.counter = counter if counter is not None else default_counter(self.primary)
+        self._given_counter = counter
+        self._counters: dict[str, TokenCounter] = {}
+        self.counter = self.counter_for(self.primary)
         self.cancel_signal = cancel or CancelSignal()
         self.approve, self.run_on_main = approve, run_on_main
         self.admission = Admission(admission)
@@ -137,6 +139,7 @@ class AgentRuntime(Verbs):
         self.active: RunContext | None = None
         self.last_error: BaseException | None = None
         self.greeted = False
+        self.told_estimate = False
         self.strikes: dict[str, int] = {}
         self.overhead = Overhead()
         self.compaction_facts = CompactionState()
@@ -239,6 +242,15 @@ class AgentRuntime(Verbs):
         """Another compaction policy from now on."""
         self.compaction = policy
         self.compactor.policy = policy
+
+    def counter_for(self, model: str) -> TokenCounter:
+        """The counter of a run's primary: one for trigger and compaction alike (L20)."""
+        if self._given_counter is not None:
+            return self._given_counter
+        found = self._counters.get(model)
+        if found is None:
+            found = self._counters[model] = default_counter(model)
+        return found
 
     def breaker_of(self, model: str) -> Breaker:
         """The breaker of a primary; one per (session, primary) (B36)."""

@@ -56,6 +56,8 @@ class Setup:
         )
         self.system = (runtime.system if given.system is None else given.system) or None
         self.primary = runtime.primary if given.model is None else runtime.clients.add(given.model)
+        self.counter = runtime.counter_for(self.primary)
+        runtime.compactor.counter = self.counter
         chain = None if given.fallback is None else runtime.clients.names(given.fallback)
         breaker = runtime.breaker_of(self.primary)
         if llm.breaker is not breaker:
@@ -68,6 +70,7 @@ class Setup:
     def undo(self) -> None:
         """Put the runtime's own settings back; strikes are remembered by name."""
         llm, strikes = self.runtime.llm, self.runtime.strikes
+        self.runtime.compactor.counter = self.runtime.counter
         breaker = llm.breaker
         if breaker.state is BreakerState.PRIMARY and self._recovering:
             strikes.clear()  # recovery clears all strikes (L78)
@@ -107,7 +110,7 @@ class Setup:
             runtime.store, runtime.hub, runtime.surroundings, frame.run_id, order=order
         )
         pipeline = ContextPipeline(
-            counter=runtime.counter,
+            counter=self.counter,
             compaction=runtime.compaction,
             route=llm.route,
             contributors=runtime.contributors,
@@ -136,7 +139,7 @@ class Setup:
             system=self.system,
             tools=self.registry.schemas(self.options.tool_constraint),
             transients=tuple(self.given.transients),
-            counter=runtime.counter,
+            counter=self.counter,
             compaction=runtime.compaction,
             pipeline=pipeline,
             llm=llm,

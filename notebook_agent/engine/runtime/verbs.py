@@ -85,6 +85,10 @@ class Verbs:
         """The session."""
         raise NotImplementedError
 
+    def counter_for(self, model: str) -> TokenCounter:
+        """The counter of a run's primary."""
+        raise NotImplementedError
+
     def breaker_of(self, model: str) -> Breaker:
         """The breaker of a primary."""
         raise NotImplementedError
@@ -229,6 +233,7 @@ class Verbs:
             self.set_compaction(window=context_window)
         self.llm.switch_primary(self.breaker_of(name))
         self.primary = name
+        self.counter = self.compactor.counter = self.counter_for(name)
         return name
 
     def set_fallback(self, chain: Sequence[ModelClient | str]) -> None:

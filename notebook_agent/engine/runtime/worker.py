@@ -123,6 +123,10 @@ async def _live(runtime: AgentRuntime, run: RunContext, *, begin: bool) -> RunRe
         prepare = getattr(run.counter, "prepare", None)
         if prepare is not None:
             await prepare()
+        why = getattr(run.counter, "reason", None)
+        if why and not runtime.told_estimate:
+            runtime.told_estimate = True  # T03: one short warning per session
+            run.notice(why)
         run.started_s = run.turn_started_s = runtime.surroundings.now()
         await _begin(runtime, run, begin)
         await drive(run)
