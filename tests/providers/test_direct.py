@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+from itertools import pairwise
 
 import h11
 import pytest
@@ -49,7 +50,7 @@ def reframed(pieces) -> list[bytes]:
 
 def cut_up(data: bytes, cuts) -> list[bytes]:
     places = [0, *sorted(cuts), len(data)]
-    return [data[a:b] for a, b in zip(places, places[1:], strict=False) if b > a]
+    return [data[a:b] for a, b in pairwise(places) if b > a]
 
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
