@@ -111,7 +111,7 @@ class Recording:
 
     Attributes:
         calls: Still to be served.
-        summaries: Replies to the summariser, still to be given.
+        summaries: Texts of the compactions that were applied, still to come.
         summarising: A compaction pass is under way.
         cancel: Fired where the recorded run was stopped.
         sleep: ``await sleep(seconds)``.
@@ -121,7 +121,7 @@ class Recording:
     calls: deque[RecordedCall]
     cancel: CancelSignal
     sleep: Callable[[float], Awaitable[Any]]
-    summaries: deque[Message] = field(default_factory=deque)
+    summaries: deque[str] = field(default_factory=deque)
     summarising: bool = False
     speed: float | None = None
 
@@ -232,7 +232,9 @@ class Player:
         if recording.summarising:
             if not recording.summaries:
                 raise AgentError("The recording has no summary here.")
-            return ChatResponse(recording.summaries.popleft())
+            # a history too long for one request is summarised in pieces: only the last reply
+            # is in the log, and it is what the last piece must give again
+            return ChatResponse(Message.assistant(recording.summaries[0]))
         call = recording.current()
         if call.response is None:
             await recording.end(call)

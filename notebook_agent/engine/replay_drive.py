@@ -18,6 +18,7 @@ from typing import Any
 from notebook_agent.core import agent_events as ev
 from notebook_agent.core import outcomes as o
 from notebook_agent.core.compaction import CompactionPolicy
+from notebook_agent.core.compaction_cut import SUMMARY_PREFIX
 from notebook_agent.core.context import TokenCounter
 from notebook_agent.core.messages import Message, Role
 from notebook_agent.core.policy import RuntimePolicy
@@ -169,11 +170,12 @@ class _Stage(Observer):
         self._runtime: AgentRuntime | None = None
         self.stopped = False
         summaries = (e.message for e in bundle.messages if e.kind == "summary")
+        texts = (m.text_content().removeprefix(SUMMARY_PREFIX) for m in summaries if m is not None)
         self.recording = Recording(
             calls=deque(calls_of(bundle)),
             cancel=cancel,
             sleep=surroundings.sleep,
-            summaries=deque(m for m in summaries if m is not None),
+            summaries=deque(texts),
             speed=speed,
         )
         store.failing = {
@@ -245,6 +247,8 @@ class _Stage(Observer):
             self.recording.summarising = True
         elif isinstance(event, ev.CompactionCompleted):
             self.recording.summarising = False
+            if event.applied and self.recording.summaries:
+                self.recording.summaries.popleft()
         elif isinstance(event, ev.ModelStarted) and self._runtime is not None:
             self._set_ladder(self._runtime)
 

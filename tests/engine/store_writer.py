@@ -3,6 +3,7 @@
 nursery PATH ACKS   forks a writer at every line on stdin and prints its pid; the test kills it
 flood PATH RUN N    commits N transitions of one run, waiting while another process writes
 limited PATH BYTES  writes until the file-size limit stops it, then says what happened
+opening PATH        opens a store that may not be there yet, at a line on stdin
 nobody PATH         opens a store as a user who may not write there
 """
 
@@ -89,6 +90,13 @@ def fill(store: SqliteStore) -> None:
         print(type(problem).__name__, n, problem.message.splitlines()[0])
 
 
+def opening(path: str) -> None:
+    sys.stdin.readline()  # all at once
+    store = SqliteStore(path)
+    print(store.journal_mode)
+    store.close()
+
+
 def nobody(path: str) -> None:
     os.setgroups([])
     os.setgid(65534)
@@ -104,6 +112,5 @@ def nobody(path: str) -> None:
 
 
 if __name__ == "__main__":
-    {"nursery": nursery, "flood": flood, "limited": limited, "nobody": nobody}[sys.argv[1]](
-        *sys.argv[2:]
-    )
+    role = {f.__name__: f for f in (nursery, flood, limited, opening, nobody)}[sys.argv[1]]
+    role(*sys.argv[2:])

@@ -14,6 +14,7 @@ from notebook_agent.core.policy import RuntimePolicy
 from notebook_agent.core.request import TurnMode
 from notebook_agent.core.retry import RetryPolicy
 from notebook_agent.core.session import RunStatus
+from notebook_agent.engine.cancel import CancelSignal
 from notebook_agent.engine.observers import Observer
 from notebook_agent.engine.replay_drive import redrive
 from notebook_agent.engine.runtime import AgentRuntime
@@ -175,6 +176,77 @@ def test_B59_without_streaming(tmp_path):
         tmp_path, ["hi"], ScriptedModel(replies), tools=[add], mode=TurnMode.NON_STREAMING
     )
     assert again(file).ok
+
+
+@pytest.mark.parametrize("script", ["401", "503"])
+def test_B59_a_failure_without_streaming(tmp_path, script):
+    file, _ = record(
+        tmp_path, ["hi"], ScriptedModel(["x"], script=script), mode=TurnMode.NON_STREAMING
+    )
+    report = again(file)
+    assert report.ok, str(report)
+    assert report.results[0].status is RunStatus.FAILED
+
+
+@pytest.mark.parametrize("summary", ["Goal: count. Done: much.", ""])
+def test_B59_the_summary_of_a_model_is_given_again(tmp_path, summary):
+    """And one that was empty, and so refused, is refused again (P05)."""
+    policy = CompactionPolicy(window=1500, strategy="model")
+
+    def reply(request):
+        asks = request.messages[-1].text_content()
+        return "word " * 60 if asks.startswith("q") else summary
+
+    file, _ = record(tmp_path, [f"q{n}" for n in range(6)], ScriptedModel(reply), compaction=policy)
+    done = [
+        e
+        for b in read_run_file(file).runs
+        for e in b.events
+        if type(e).__name__ == "CompactionCompleted"
+    ]
+    assert done
+    assert done[0].applied is bool(summary)
+    report = again(file, compaction=policy)
+    assert report.ok, str(report)
+
+
+def test_B59_a_file_without_its_messages_has_the_trails_text(tmp_path):
+    file, _ = record(tmp_path, ["hi"], ScriptedModel(["hello"]))
+    read = read_run_file(file)
+    read.runs[0].messages.clear()
+    seen = Seen()
+    again(read, observers=[seen])
+    assert seen.text == "hello"
+
+
+def test_B59_the_adapters_state_comes_back(tmp_path):
+    file, _ = record(tmp_path, ["hi"], ScriptedModel(["hello"]))
+    read = read_run_file(file)
+    log = read.runs[0].messages
+    for n, entry in enumerate(log):
+        if entry.message is not None and entry.message.text_content() == "hello":
+            log[n] = replace(
+                entry,
+                message=replace(
+                    entry.message, provider_state={"model": "scripted:scripted", "sig": "s"}
+                ),
+            )
+    states = []
+
+    class Look(Observer):
+        def on_stream_success(self, ctx) -> None:
+            states.append(ctx)
+
+    assert again(read, observers=[Look()]).ok
+    assert len(states) == 1
+
+
+def test_a_drive_that_the_user_stops_ends_there(tmp_path):
+    file, _ = record(tmp_path, ["hi", "again"], ScriptedModel(["x y z"]))
+    stop = CancelSignal()
+    report = again(file, cancel=stop, step=lambda ctx: stop.cancel())
+    assert len(report.results) == 1
+    assert report.results[0].status is RunStatus.CANCELLED
 
 
 def test_B59_cut_replies_and_calls_that_were_not_run(tmp_path):

@@ -180,7 +180,7 @@ class Medium:
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # takes effect in a new file only
         with self.writing():
             found = schema.migrate(db, self.path, now=time.time(), app_version=__version__)
-        wanted = "DELETE" if is_network_path(self.path) else "WAL"
+        wanted = "DELETE" if is_network_path(self.path.resolve()) else "WAL"
         # Another kernel in mid-transaction may keep the old mode: then the old mode it is.
         with contextlib.suppress(sqlite3.OperationalError):
             db.execute(f"PRAGMA journal_mode = {wanted}")
