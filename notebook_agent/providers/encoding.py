@@ -16,7 +16,7 @@ import msgspec
 
 from notebook_agent.core.messages import Message, MessagePart, Role, TextPart
 from notebook_agent.core.request import RequestOptions, StreamRequest, ToolSchema
-from notebook_agent.core.text import clean_json, clean_text
+from notebook_agent.core.text import clean_text
 
 __all__ = [
     "Encoded",
@@ -54,7 +54,16 @@ def encode_json(value: Any) -> bytes:
     try:
         return _encode(value)
     except UnicodeEncodeError:
-        return _encode(clean_json(msgspec.to_builtins(value)))
+        return _encode(_cleaned(value))
+
+
+def _cleaned(value: Any) -> Any:
+    """``clean_json`` around bytes that are encoded already."""
+    if isinstance(value, Mapping):
+        return {clean_text(str(k)): _cleaned(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_cleaned(v) for v in value]
+    return clean_text(value) if isinstance(value, str) else value
 
 
 def arguments_of(value: Any) -> dict[str, Any]:

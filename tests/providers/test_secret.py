@@ -21,7 +21,7 @@ def test_X05_no_form_of_a_secret_shows_it():
         f"{secret}",
         f"{secret!r}",
         repr({"k": secret}),
-        "{}".format(secret),
+        f"{secret}",
     ):
         assert "AbCd" not in text
         assert "sk-" not in text
