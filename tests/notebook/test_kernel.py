@@ -430,7 +430,7 @@ def test_completion(kernel):
     def complete(code):
         kernel.client.complete(code, len(code))
         while True:
-            message = kernel.client.get_shell_msg(timeout=10)
+            message = kernel.client.get_shell_msg(timeout=60)  # jedi loads
             if message["msg_type"] == "complete_reply":
                 return message["content"]["matches"]
 
