@@ -54,6 +54,7 @@ _PRE: Final = (
     "margin: 0 0 9px; padding: 9px 12px; background-color: rgba(128,128,128,0.1); "
     "border-radius: 4px; font-size: 13px; line-height: 1.5; overflow-x: auto; white-space: pre"
 )
+_CELL: Final = f"padding: 4px 12px 4px 0; line-height: 21.5px; border-bottom: {_LINE}"
 # Tag of the renderer's clean HTML -> the same with a style; no text can hold a bare tag.
 _STYLED: Final[Mapping[str, str]] = {
     "<p>": '<p style="margin: 0 0 9px">',
@@ -69,7 +70,11 @@ _STYLED: Final[Mapping[str, str]] = {
         'border-radius: 3px; font-size: 13px; line-height: inherit">'
     ),
     "<pre>": f'<pre style="{_PRE}; white-space: pre-wrap">',
-    "<blockquote>": f'<blockquote style="margin: 0 0 9px; padding: 0 0 0 12px; border-left: {_LINE}">',
+    "<blockquote>": '<blockquote style="margin: 0 0 9px; padding: 0 0 0 13px; border-left: 2px solid rgba(128,128,128,0.4)">',
+    "<table>": '<table style="margin: 0 0 9px; font-size: 13.5px; line-height: 1.6">',
+    **{f"<{cell}>": f'<{cell} style="{_CELL}; text-align: left">' for cell in ("th", "td")},
+    **{f'<{cell} align="{to}">': f'<{cell} style="{_CELL}; text-align: {to}">'
+       for cell in ("th", "td") for to in ("left", "center", "right")},
     **{f"<h{n}>": f'<h{n} style="margin: 9px 0; line-height: 1.5; font-size: {s}px; font-weight: 600">' for n, s in ((3, 18), (4, 16.5), (5, 15), (6, 15))},
 }  # fmt: skip
 

@@ -106,9 +106,9 @@ class PanelWire:
             if mine is not theirs:
                 break
             same += 1
-        if len(items) < len(sent):
-            self._drop(len(items))
-            ops.append({"t": "reset", "keep": len(items)})
+        if same < len(sent) and (same >= len(items) or not _follows(sent[same], items[same])):
+            self._drop(same)
+            ops.append({"t": "reset", "keep": same})
             self._tail, self._units = "", 0
         cut_text = False
         for index in range(same, len(items)):
@@ -321,6 +321,15 @@ def columns() -> list[list[Any]]:
 def units(text: str) -> int:
     """Length in UTF-16 units, as the browser counts."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def _follows(before: Item, one: Item) -> bool:
+    """Whether ``one`` is the same thing, later: a tool's row with its result, more thinking."""
+    if isinstance(before, ToolRow) and isinstance(one, ToolRow):
+        return before.call_id == one.call_id
+    if isinstance(before, Thinking) and isinstance(one, Thinking):
+        return before.began == one.began
+    return False
 
 
 def _grown(before: Item | None, one: Item) -> str:

@@ -80,7 +80,9 @@ class Lab:
 
     def api(self, path: str, method: str = "GET") -> Any:
         """Call the server's API."""
-        request = urllib.request.Request(f"{self.base}/api/{path}?token={self.token}", method=method)
+        request = urllib.request.Request(
+            f"{self.base}/api/{path}?token={self.token}", method=method
+        )
         with urllib.request.urlopen(request, timeout=5) as answer:
             text = answer.read()
         return json.loads(text) if text else None
@@ -158,9 +160,9 @@ class Notebook:
                 with contextlib.suppress(Exception):
                     button.click(timeout=500)
             try:
-                self.page.locator(".jp-NotebookPanel .jp-CodeCell .jp-InputArea-editor").nth(i).click(
-                    timeout=3000
-                )
+                self.page.locator(".jp-NotebookPanel .jp-CodeCell .jp-InputArea-editor").nth(
+                    i
+                ).click(timeout=3000)
             except Exception:
                 continue
             self.page.keyboard.press("Control+Enter")
@@ -183,8 +185,10 @@ class Notebook:
 
     def output(self, i: int) -> Any:
         """The output area of a cell."""
-        return self.page.locator(".jp-NotebookPanel .jp-CodeCell").nth(i).locator(
-            ".jp-Cell-outputWrapper"
+        return (
+            self.page.locator(".jp-NotebookPanel .jp-CodeCell")
+            .nth(i)
+            .locator(".jp-Cell-outputWrapper")
         )
 
     def panel(self, i: int) -> Any:
@@ -203,7 +207,11 @@ class Notebook:
         end = time.monotonic() + 10
         while time.monotonic() < end and path.stat().st_mtime_ns == before:
             time.sleep(0.05)
-        return json.loads(path.read_text())
+        for _ in range(40):  # the file may be half written
+            with contextlib.suppress(ValueError):
+                return json.loads(path.read_text())
+            time.sleep(0.05)
+        raise RuntimeError("the notebook was not saved")
 
     def interrupt(self) -> None:
         """The kernel interrupt of the toolbar's stop button, by the server's API."""

@@ -96,7 +96,7 @@ def test_update_without_a_run_id_does_not_wait_for_ever() -> None:
     sink = UpdateSink(display=shown, now=clock)
     sink.open(PanelState())
     assert shown.calls == []
-    clock.t = 0.6
+    clock.t = 2.1
     sink.update(PanelState())
     assert len(shown.calls) == 1
 

@@ -22,7 +22,7 @@ __all__ = ["KEYFRAMES_S", "PanelSink"]
 
 KEYFRAMES_S: Final = (0.25, 1.0, 3.0)  # then every EVERY_S, until hello is answered
 EVERY_S: Final = 5.0
-ID_WAIT_S: Final = 0.5
+ID_WAIT_S: Final = 2.0
 
 log = logging.getLogger("notebook_agent.notebook")
 

@@ -24,7 +24,7 @@ from notebook_agent.notebook.words import PLAIN_MARKS, plain
 __all__ = ["UpdateSink", "running_bundle"]
 
 EVERY_S: Final = 0.25
-ID_WAIT_S: Final = 0.5
+ID_WAIT_S: Final = 2.0
 TAIL: Final = 6_000  # characters of reply in one update; with its markup below 8 kB
 
 

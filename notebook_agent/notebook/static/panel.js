@@ -12,7 +12,7 @@ const STATES = [["policy", "CheckingPolicy"], ["context", "BuildingContext"], ["
 	["response", "ProcessingResponse"], ["tools", "ExecutingTools"], ["persist", "Persisting"]];
 const ROWS = 200, HELLO_MS = 1000;
 
-// ---- what is known: a pure reducer over messages
+// ---- a pure reducer over messages
 
 export const fresh = () => ({ seq: 0, run: "", items: [], tail: "", rows: [], s: null, lost: false, over: false });
 
@@ -75,7 +75,7 @@ export const percent = (g) => (g.window ? Math.round(100 * total(g) / g.window) 
 const now = () => performance.now(), num = (n) => n.toLocaleString("en-US");
 export const wordsOf = (text) => (text.match(/\S+/g) || []).length;
 
-/** The unfinished text: what kind of block it seems to become, and its text without the mark. */
+/** What the unfinished text seems to become, and the text without its mark. */
 export function shape(tail) {
 	let m = tail.match(/^\s{0,3}(`{3,}|~{3,})[^\n]*(\n|$)/);
 	if (m) return { tag: "pre", text: tail.slice(m[0].length) };
@@ -84,7 +84,7 @@ export function shape(tail) {
 	return { tag: "p", text: tail };
 }
 
-/** Bold and code of finished pairs, as [kind, text]; nothing else is guessed while text streams. */
+/** Finished pairs of bold and code, as [kind, text]. */
 export function inline(text) {
 	const out = [], re = /`([^`\n]+)`|\*\*([^*\n]+)\*\*/g;
 	let at = 0, m;
@@ -165,7 +165,7 @@ const pips = (n, of, cls) => h(".na-pips", { "aria-hidden": "true" }, Array.from
 
 const TONE = { finished: "t-ok", running: "t-live", failed: "t-bad" };
 const MARK = { finished: "completed", running: "running tools", queued: "connecting", writing: "connecting" };
-/** One item of the flow; `old` is its node, kept where only its parts change. */
+/** One item of the flow; `old` is its node. */
 function item(one, old) {
 	if (one.k === "text") return h("div.na-block" + (one.li ? " na-li" : ""), { tabindex: -1 }, nodesOf(one.html));
 	if (one.k === "note") return h("div.na-line", h("div.row", icon(one.mark, "t-" + one.tone), h(".grow wrap", rich(one.words))));
@@ -211,7 +211,7 @@ function gaugeView(s) {
 	h("div.na-gauge", { role: "img", "aria-label": `context ${g.exact ? "" : "estimate "}${num(t)}${g.window ? ` of ${num(g.window)} tokens, ${p} percent; trigger at ${g.trigger}, emergency at ${g.emergency} percent` : " tokens, window unknown"}` },
 		h("div.na-bar", SEGMENTS.map(([k, n]) => h("i", { class: "c-" + k, style: `width:${100 * g[n] / of}%` }))),
 		g.window ? [line(g.trigger, "t", "trigger"), line(g.emergency, "e", "emergency")] : null),
-	h("dl.na-key", [0, 3, 1, 2].map((i) => h("div", h("i", { class: "c-" + SEGMENTS[i][0] }), h("dt", SEGMENTS[i][1]), h("dd.num", num(g[SEGMENTS[i][1]])))))];
+	h("dl.na-key", [0, 3, 1, 2].map((i) => h("div", h("dt", h("i.c-" + SEGMENTS[i][0]), SEGMENTS[i][1]), h("dd.num", num(g[SEGMENTS[i][1]])))))];
 }
 const cell = (v, i) => h("td", { class: COLUMNS[i][1] }, i === 1 ? name({ scripted: fake(v) }, v) : v === "?" ? h(".u", { title: "not reported by the provider" }, "?") : i === 6 && v !== "—" ? [h("abbr", { title: "estimated by our counter" }, "est."), " " + v] : v);
 
@@ -241,7 +241,8 @@ export function makeView(store, el, say) {
 		const own = e.target.closest("button, summary, a") ? ["Enter", " "] : e.target.closest("[tabindex='0']") ? ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"] : [];
 		if (own.includes(e.key)) e.stopPropagation();
 	});
-	const tail = h("div.na-live"), caret = h(".na-caret", hide);
+	let tail = h("div.na-live");
+	const caret = h(".na-caret", hide);
 	el.append(root);
 
 	// only what changed is drawn again: what is open stays open, what has focus keeps it
@@ -352,6 +353,7 @@ export function makeView(store, el, say) {
 				for (const one of items.splice(store.items.length)) one.el.remove();
 			}
 			drawItems(dirty.all ? store.items.keys() : dirty.items);
+			if (dirty.items.length || dirty.all) { tail.remove(); tail = h("div.na-live"); last.tail = ""; } // so that nothing moves
 			if (dirty.tail || dirty.all || dirty.items.length) drawTail();
 			if (dirty.rows || dirty.all) drawRows();
 			if (dirty.state || dirty.all) drawState();

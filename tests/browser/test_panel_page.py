@@ -1,0 +1,335 @@
+"""The panel's front end in a page: every state, both themes, widths, no leak, no jump, no damage."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from notebook_agent.core.session import RunStatus
+from notebook_agent.notebook.output import frozen_html
+from notebook_agent.notebook.panel_state import Ended, RowAdded, ToolRow
+from notebook_agent.notebook.reducer import reduce_all
+from tests.attacks import attack_strings, chunks, public_strings
+from tests.browser.conftest import Watch
+from tests.browser.harness import feed, greet, messages, mount
+from tests.notebook.recorded import FULL, LOOK, P1, THOUGHT, opened, recorded, row, to_model, words
+
+RUNS = recorded()
+
+
+def show(page, events, *, theme="light", width=1200, open_all=False):
+    page.set_viewport_size({"width": width + 40, "height": 760})
+    mount(page, theme=theme, width=width)
+    made, state = messages(events)
+    feed(page, made)
+    greet(page)
+    if open_all:
+        page.evaluate(
+            "() => { document.querySelectorAll('.na details').forEach((d) => { d.open = true; });"
+            " const m = document.querySelector('.na-more'); if (m.offsetParent) m.click(); }"
+        )
+    return state
+
+
+@pytest.mark.parametrize("width", [560, 600, 800, 1200])
+def test_no_sideways_scroll(page, width) -> None:
+    for name, events in RUNS.items():
+        show(page, events, width=width, open_all=True)
+        wide = page.evaluate(
+            """() => [document.documentElement.scrollWidth - innerWidth,
+            ...[...document.querySelectorAll('.na-p, .na-head, .na-main, .na-mach')]
+              .map((e) => e.scrollWidth - e.clientWidth)]"""
+        )
+        assert max(wide) <= 1, (name, width, wide)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark", "none"])
+def test_N12_contrast_and_accessibility(page, theme) -> None:
+    """axe-core: contrast at least 4.5 in every state, roles and names in order."""
+    spec = importlib.util.find_spec("axe_playwright_python")
+    if spec is None or spec.origin is None:
+        pytest.skip("pip install axe-playwright-python")
+    axe = (Path(spec.origin).parent / "axe.min.js").read_text()
+    # all rules in one theme; colours, and only they, differ in the others
+    only = {} if theme == "light" else {"runOnly": ["color-contrast"]}
+    some = RUNS if theme == "light" else ("fallback", "compacting", "cancelled", "failed", "completed")
+    for name in some:
+        show(page, RUNS[name], theme=theme, open_all=True)
+        page.wait_for_timeout(130)  # a colour changes in 120 ms
+        page.evaluate(axe)
+        found = page.evaluate(
+            """async (only) => (await axe.run('.na', {rules: {region: {enabled: false}}, ...only})).violations
+              .map((v) => [v.id, v.nodes.slice(0, 3).map((n) => n.html.slice(0, 160) + ' ' + n.failureSummary)])""",
+            only,
+        )
+        assert found == [], (name, theme)
+
+
+def test_states_differ_by_word_and_shape(page) -> None:
+    """N12: no state is told by colour alone."""
+    seen = {}
+    for name, events in RUNS.items():
+        state = show(page, events)
+        word = page.inner_text(".na-status")
+        paths = page.evaluate(
+            "[...document.querySelectorAll('.na-status path')].map((p) => p.getAttribute('d')).join()"
+        )
+        assert word == state.status
+        seen.setdefault(paths, set()).add(word)
+        assert name
+    for words_of_shape in seen.values():
+        assert len(words_of_shape) == 1 or words_of_shape <= {
+            "failed", "limit reached", "token budget exhausted", "rejected", "max tokens",
+        }  # fmt: skip
+
+
+def test_nothing_above_the_caret_moves_while_text_streams(page) -> None:
+    """Layout shift of head, Stop, rail and every line above the caret is 0."""
+    page.set_viewport_size({"width": 1240, "height": 760})
+    mount(page)
+    made, _ = messages(
+        [
+            opened(),
+            *to_model(0.0),
+            *words(0.5, THOUGHT, lane="thinking"),
+            *words(1.0, FULL * 2, step=9),
+        ]
+    )
+    first = next(i for i, m in enumerate(made) if any(op["t"] == "d" for op in m["ops"]))
+    feed(page, made[:first])
+    greet(page)
+    page.wait_for_timeout(200)
+    page.evaluate(
+        """() => { window.shifts = []; new PerformanceObserver((list) => { for (const e of list.getEntries())
+          for (const s of e.sources) { const n = s.node && (s.node.nodeType === 1 ? s.node : s.node.parentElement);
+            if (n && n.closest('.na-head, .na-reply, .na-mach')) window.shifts.push([e.value, n.className, s.previousRect.y, s.currentRect.y]); }
+        }).observe({type: 'layout-shift', buffered: false}); }"""
+    )
+    for message in made[first:]:
+        feed(page, [message])
+        page.evaluate("() => new Promise((r) => requestAnimationFrame(() => r()))")
+    page.wait_for_timeout(200)
+    assert page.evaluate("window.shifts") == []
+    assert page.inner_text(".na-reply").count("To blank the first two") == 2
+
+
+def test_the_reply_area_keeps_its_height_on_a_reset(page) -> None:
+    show(page, RUNS["streaming"])
+    before = page.evaluate("document.querySelector('.na-flow').offsetHeight")
+    show(page, RUNS["attempt reset"])
+    mount(page)
+    made, _ = messages(RUNS["attempt reset"])
+    reset = next(i for i, m in enumerate(made) if any(op["t"] == "reset" for op in m["ops"]))
+    feed(page, made[:reset])
+    before = page.evaluate("document.querySelector('.na-flow').offsetHeight")
+    feed(page, made[reset:])
+    assert page.evaluate("document.querySelector('.na-flow').offsetHeight") >= before
+
+
+def test_stop_button_needs_an_answer_within_a_second(page) -> None:
+    """D5: hello answered = button; nothing within 1 s = the line; a late answer changes nothing."""
+    mount(page)
+    made, _ = messages(RUNS["streaming"])
+    feed(page, made)
+    assert page.locator(".na-stop button").count() == 0
+    greet(page)
+    page.locator(".na-stop button").click()
+    assert page.evaluate("window.said.filter((m) => m.t === 'stop')") == [{"t": "stop", "run": 1}]
+    assert page.inner_text(".na-stop") == "stopping"
+    page.locator(".na-stop button").click(force=True)
+    assert page.evaluate("window.said.filter((m) => m.t === 'stop').length") == 1
+
+    mount(page)
+    feed(page, made)
+    page.wait_for_timeout(1100)
+    assert page.inner_text(".na-stop") == "stop with Kernel > Interrupt"
+    greet(page)
+    assert page.locator(".na-stop button").count() == 0
+
+    mount(page)
+    feed(page, made)
+    greet(page, stop=False)
+    page.wait_for_timeout(1100)
+    assert "Interrupt" in page.inner_text(".na-stop")
+
+
+def test_keyboard(page) -> None:
+    """Stop is reached first; Enter and Space stay in the panel; other keys pass."""
+    show(page, RUNS["streaming"], width=800)
+    page.evaluate(
+        "() => { window.keys = []; document.body.addEventListener('keydown', (e) => window.keys.push(e.key)); }"
+    )
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Stop"
+    page.keyboard.press("Enter")
+    assert page.evaluate("window.said.some((m) => m.t === 'stop')")
+    order = []
+    for _ in range(6):
+        page.keyboard.press("Tab")
+        order.append(
+            page.evaluate("document.activeElement.className || document.activeElement.tagName")
+        )
+    assert order[-2:] != order[:2]
+    page.locator(".na-more").focus()
+    page.keyboard.press("Space")
+    assert page.get_attribute(".na-more", "aria-expanded") == "true"
+    page.keyboard.press("j")
+    assert page.evaluate("window.keys.filter((k) => k !== 'Tab')") == ["j"]
+
+
+def test_screen_reader_hears_changes_of_state_only(page) -> None:
+    mount(page)
+    made, _ = messages(RUNS["completed"])
+    page.evaluate(
+        """() => { window.heard = []; new MutationObserver(() => window.heard.push(
+        document.querySelector('[role=status]').textContent)).observe(document.querySelector('[role=status]'),
+        {childList: true, characterData: true, subtree: true}); }"""
+    )
+    feed(page, made)
+    page.wait_for_timeout(2300)
+    heard = page.evaluate("window.heard")
+    assert heard[-1].startswith("completed, ")
+    assert heard[-1].endswith(" words")
+    assert len(heard) <= 2
+    assert page.get_attribute("[role=log]", "aria-live") == "off"
+
+
+def test_reduced_motion(page) -> None:
+    page.emulate_media(reduced_motion="reduce")
+    show(page, RUNS["connecting"])
+    assert (
+        page.evaluate("getComputedStyle(document.querySelector('.na-status svg')).animationName")
+        == "none"
+    )
+    page.emulate_media(reduced_motion="no-preference")
+    show(page, RUNS["connecting"])
+    assert (
+        page.evaluate("getComputedStyle(document.querySelector('.na-status svg')).animationName")
+        == "na-pulse"
+    )
+
+
+def test_F2_first_ten_messages_lost_and_no_word_back(page) -> None:
+    """Every browser message dropped, the first ten kernel messages lost: the end tells all."""
+    mount(page)
+    made, state = messages(RUNS["completed"])
+    from notebook_agent.notebook.wire import PanelWire
+
+    end = {
+        "seq": made[-1]["seq"] + 1,
+        "run": 1,
+        "ops": [{"t": "end", "full": PanelWire(1).full(state)}],
+    }
+    feed(page, [*made[10:], end])
+    shown = "".join(page.inner_text(".na-reply").split())
+    assert "Twostretcheslooklikeastucksensor" in shown
+    assert 'tides.loc[still,"level_m"]=pd.NA' in shown
+    assert page.inner_text(".na-status") == "completed"
+
+
+def test_bounds_five_megabytes(page) -> None:
+    """D18: at most 200 kB of text in the DOM, then the note; frames stay short."""
+    mount(page)
+    made, _ = messages([opened(), *to_model(0.0), *words(0.5, "word " * 1_000_000, step=100_000)])
+    page.evaluate(
+        "() => { window.long = []; new PerformanceObserver((l) => l.getEntries().forEach((e) => window.long.push(e.duration))).observe({type: 'longtask'}); }"
+    )
+    for message in made:
+        feed(page, [message])
+        page.evaluate("() => new Promise((r) => requestAnimationFrame(() => r()))")
+    assert page.evaluate("document.querySelector('.na').textContent.length") <= 200_000
+    assert "the whole is in result.text" in page.inner_text(".na-tail")
+    assert max(page.evaluate("window.long") or [0]) <= 100
+
+
+def test_ten_thousand_deltas_are_on_the_page_within_a_second(page) -> None:
+    mount(page)
+    events = [opened(), *to_model(0.0), *words(0.5, "tokens " * 10_000, step=7)]
+    made, _ = messages(events, flush_every=100)
+    took = page.evaluate(
+        "(ms) => { const t = performance.now(); ms.forEach((m) => window.feed(m));"
+        " document.querySelector('.na').offsetHeight; return performance.now() - t; }",
+        made,
+    )
+    assert took <= 1000
+    assert page.inner_text(".na-reply").count("tokens") >= 9_990
+
+
+# ---- X01 to X03: nothing runs, nothing leaves, nothing breaks out -------------------------------
+
+
+def hostile_run(text: str):
+    """One attack text in every place that shows outside text."""
+    evil = text[:400]
+    return [
+        opened(evil, session=evil),
+        *to_model(0.0, model=evil),
+        *words(0.2, text, lane="thinking", step=997),
+        *words(0.3, LOOK + text, step=997),
+        *RUNS["tool finished"][len(to_model(0.0)) + 1 : -9],
+        RowAdded(at=3.0, row=row(0, evil, input=text, output=text)),
+        Ended(at=3.1, status=RunStatus.FAILED, error={"message": text[:1500]}, notices=(evil,)),
+    ]
+
+
+def test_the_public_set_is_large() -> None:
+    assert len(public_strings()) >= 500
+    assert len(set(attack_strings())) >= 500
+
+
+def test_X02_live_page(page, canary) -> None:
+    watch = Watch(page)
+    for text in chunks(canary.address):
+        events = hostile_run(text)
+        mount(page)
+        for half in (events[:-2], events):
+            made, _ = messages(half, flush_every=3)
+            page.evaluate("() => window.close_view && 0")
+            feed(
+                page, [dict(m, seq=m["seq"] + (0 if half is not events else 10_000)) for m in made]
+            )
+        page.evaluate(
+            "() => document.querySelectorAll('.na details').forEach((d) => { d.open = true; })"
+        )
+        assert page.locator("#el > *").count() == 1
+        odd = page.evaluate(
+            """() => [...document.querySelectorAll('.na *')].filter((e) =>
+              /^(script|img|iframe|object|embed|link|style|meta|base|form|input|video|audio|image|math|foreignobject)$/i.test(e.localName)
+              || [...e.attributes].some((a) => /^on/i.test(a.name) || /^\\s*(javascript|data|vbscript):/i.test(a.value))).map((e) => e.outerHTML.slice(0, 200))"""
+        )
+        assert odd == []
+    page.wait_for_timeout(300)
+    assert watch.trouble() == []
+    assert canary.hits == []
+
+
+def test_X02_saved_output(page, canary) -> None:
+    """The frozen html as a trusted page runs it: nothing happens."""
+    watch = Watch(page)
+    for text in chunks(canary.address):
+        events = hostile_run(text)
+        state = reduce_all(events)
+        assert not any(isinstance(one, ToolRow) for one in state.items) or state.done
+        page.set_content(f"<!doctype html><body><div id=el>{frozen_html(state)}</div></body>")
+        assert page.locator("#el > div").count() == 1
+        assert page.evaluate("document.body.children.length") == 1
+    page.wait_for_timeout(300)
+    assert watch.trouble() == []
+    assert canary.hits == []
+
+
+def test_a_planted_attack_is_seen(page, canary) -> None:
+    """The tests above can fail: the same strings put in as HTML do run and do leak."""
+    watch = Watch(page)
+    before = len(canary.hits)
+    page.set_content(
+        f"<body><div id=el><img src=http://{canary.address}/planted onerror='window.PWNED=1'></div>"
+    )
+    page.wait_for_timeout(500)
+    assert watch.requests
+    assert watch.trouble()
+    assert len(canary.hits) > before
+    canary.hits.clear()
+    assert P1
