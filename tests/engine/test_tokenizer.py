@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import zlib
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given, settings
@@ -175,7 +176,7 @@ def test_vocabulary_from_a_cache_folder_is_checked(monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("nothing_loaded")
-@pytest.mark.parametrize("content", [b"", b"not gzip", gzip.compress(b"other")[:-3]])
+@pytest.mark.parametrize("content", [b"", b"not gzip", gzip.compress(b"other", mtime=0)[:-3]])
 def test_damaged_package_data_gives_the_estimate(monkeypatch, tmp_path, content):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "o200k_base.tiktoken.gz").write_bytes(content)
@@ -449,3 +450,83 @@ def test_a_cancelled_wait_for_a_worker_leaves_nothing_behind():
 
     with pytest.raises(ZeroDivisionError):
         asyncio.run(raising())
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_what_can_be_missing_in_process(monkeypatch):
+    with pytest.raises(ConfigError, match="o200k_base"):
+        vocabulary.load_encoding("p50k")
+    monkeypatch.setitem(sys.modules, "tiktoken", None)
+    with pytest.raises(vocabulary.VocabularyMissing, match="tiktoken is not installed"):
+        vocabulary.load_encoding("o200k_base")
+    monkeypatch.undo()
+
+    def blocked(_name):
+        raise ImportError
+
+    monkeypatch.setattr(vocabulary, "find_spec", blocked)
+    monkeypatch.delenv("TIKTOKEN_CACHE_DIR", raising=False)
+    assert vocabulary.locate("o200k_base") is None
+
+
+@pytest.mark.usefixtures("nothing_loaded")
+def test_prepare_of_every_counter_may_be_repeated():
+    async def run():
+        for counter in (
+            tokenizer.ExactCounter("cl100k_base"),
+            tokenizer.default_counter(),
+            tokenizer.default_counter("local:smollm2"),
+            tokenizer.RatioCounter(4.0),
+        ):
+            for _ in range(2):
+                await counter.prepare()
+            assert counter.count_text("tiktoken is great!") >= 5
+
+    asyncio.run(run())
+    with pytest.raises(AttributeError):
+        tokenizer.default_counter().nonsense  # noqa: B018 - the look-up is the test
+
+
+def test_memory_of_pieces_is_bounded(monkeypatch):
+    from notebook_agent.engine.tokenizer import estimate
+
+    monkeypatch.setattr(estimate, "_KEPT", 10)
+    text = " ".join(f"word{chr(97 + i)}x" for i in range(26))
+    first = estimate_tokens(text)
+    assert len(estimate._costs()) == 0
+    assert estimate_tokens(text) == first
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "don't we'll",
+        "\u2028\u3000 x",
+        "\t\t\n\n\n\r\n    x",
+        "XMLHttpRequestFactory",
+        "𝔘𐍈",
+        "==>",
+        "a" * 60,
+    ],
+)
+def test_odd_pieces_are_not_below(text):
+    true = max(exact(n, text) for n in ENCODINGS)
+    assert true <= estimate_tokens(text) <= len(text.encode())
+
+
+@pytest.mark.parametrize(
+    "data", [b"GIF89a\x05", b"\xff\xd8\xff\xc0\x00", b"\xff\xd8\xff\xe0\x00", b"RIFF"]
+)
+def test_images_cut_short_have_no_size(data):
+    image = ImagePart("data:image/x;base64," + base64.b64encode(data).decode())
+    assert image_size(image) is None
+
+
+def test_overheads_kept_are_bounded_and_mappings_are_sent():
+    counter = tokenizer.default_counter(kind="estimate")
+    for i in range(100):
+        counter.count_overhead(f"prompt {i}", None)
+    assert len(counter._overheads) <= 32
+    frozen = ToolSchema("f", "", MappingProxyType({"type": "object", "properties": {"x": {}}}))
+    plain = ToolSchema("f", "", {"type": "object", "properties": {"x": {}}})
+    assert counter.count_overhead(None, (frozen,)) == counter.count_overhead(None, (plain,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from notebook_agent.errors import ErrorKind, ProviderError
-from notebook_agent.providers import local_process
+from notebook_agent.providers import local_process, local_server
 from notebook_agent.providers.local_process import LocalServer, ServerSettings, shared_server
 
 STAND_IN = """
@@ -181,7 +182,7 @@ def test_interrupt_of_the_group_does_not_reach_the_child(child):
 KERNEL = """
 import sys, time, os
 from pathlib import Path
-from notebook_agent.providers import local_process
+from notebook_agent.providers import local_process, local_server
 local_process._SCRIPT = Path(sys.argv[1])
 server = local_process.shared_server(local_process.ServerSettings(model="m", name="m"))
 for s in server.waits():
@@ -244,3 +245,22 @@ def test_default_threads_leave_a_core(monkeypatch):
     for cores, threads in ((1, 1), (2, 1), (8, 7)):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, n=cores: set(range(n)))
         assert local_process.default_threads() == threads
+
+
+def test_the_child_checks_the_file_before_it_loads_it(tmp_path):
+    model = tmp_path / "m.gguf"
+    model.write_bytes(b"GGUF")
+    local_server._check(model, None)
+    local_server._check(model, hashlib.sha256(b"GGUF").hexdigest())
+    with pytest.raises(SystemExit, match="damaged model file"):
+        local_server._check(model, hashlib.sha256(b"other").hexdigest())
+
+
+def test_the_real_child_ends_on_a_damaged_file(tmp_path):
+    model = tmp_path / "m.gguf"
+    model.write_bytes(b"GGUF")
+    server = LocalServer(ServerSettings(model=str(model), name="m", sha256="0" * 64))
+    with pytest.raises(ProviderError, match="amaged model file") as caught:
+        ready(server)
+    assert not caught.value.is_retryable
+    server.stop()

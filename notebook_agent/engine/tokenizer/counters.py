@@ -302,7 +302,7 @@ def default_counter(
     encoding = _VOCABULARY_OF[start]
     if encoding is None:
         return EstimatingCounter(
-            f"Token counts are estimates (est.): the vocabulary of {model} is not public.",
+            f"Token counts are estimates (est.): there is no exact vocabulary for {model}.",
             unasked_system=_UNASKED_SYSTEM.get(model, ""),
         )
     return DefaultCounter(encoding)
