@@ -8,8 +8,26 @@ from __future__ import annotations
 from dataclasses import replace
 
 from notebook_agent.core.messages import Message, MessagePart, Role, TextPart, ToolCallPart
+from notebook_agent.core.text import clean_json, clean_text
 
-__all__ = ["sendable", "with_call_ids"]
+__all__ = ["cleaned", "sendable", "with_call_ids"]
+
+
+def cleaned(message: Message) -> Message:
+    """The message as it may enter: lone surrogates and NUL become U+FFFD once (D9, T02)."""
+    parts: list[MessagePart] = []
+    for part in message.parts:
+        if isinstance(part, TextPart):
+            text = clean_text(part.text)
+            part = part if text is part.text else replace(part, text=text)
+        elif isinstance(part, ToolCallPart):
+            given, raw = clean_json(part.input), clean_text(part.raw)
+            if given != part.input or raw is not part.raw:
+                part = replace(part, input=given, raw=raw)
+        parts.append(part)
+    if all(new is old for new, old in zip(parts, message.parts, strict=True)):
+        return message
+    return replace(message, parts=tuple(parts))
 
 
 def sendable(message: Message) -> Message | None:

@@ -28,7 +28,7 @@ from notebook_agent.core.messages import Message, Role
 from notebook_agent.core.policy import CompactionExhausted, RuntimePolicy
 from notebook_agent.core.request import ToolSchema
 from notebook_agent.core.route import Route
-from notebook_agent.core.sendable import sendable
+from notebook_agent.core.sendable import cleaned, sendable
 from notebook_agent.core.trim import trim
 from notebook_agent.engine.conversation import Conversation, Overhead, without_state
 
@@ -251,7 +251,7 @@ class ContextPipeline:
                 if remembered is not None:
                     found.append(remembered)
         # transients are never stored: an id would tie them to the log
-        return tuple(replace(m, id="") if m.id else m for m in found if m.parts)
+        return tuple(cleaned(replace(m, id="") if m.id else m) for m in found if m.parts)
 
 
 MAX_PASSES = 2  # Ruling: L102

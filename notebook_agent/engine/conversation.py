@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -46,20 +47,25 @@ class Conversation:
     def __init__(self, messages: list[Message] | None = None, *, upto: int = 0) -> None:
         self.messages: list[Message] = [] if messages is None else messages
         self.upto = upto
-        self._restart()
+        self._lock = threading.Lock()  # a status line reads on another thread than the run's
+        self._seen = 0
+        self._last: Message | None = None
+        self._tokens = ("", 0, 0)  # by which counter, of how many messages, how many
+        self._hash = hashlib.sha256()
+        self._hashed = 0
 
     def append(self, messages: Iterable[Message]) -> None:
         """Take over a completed run's messages: those a request may carry, without state."""
-        self._check()
-        for message in messages:
-            kept = sendable(message)
-            if kept is not None:
-                self.messages.append(without_state(kept))
+        kept = [without_state(m) for m in map(sendable, messages) if m is not None]
+        with self._lock:
+            self._check()
+            self.messages.extend(kept)
 
     def replace(self, messages: Sequence[Message]) -> None:
         """Another view of the same log: after a compaction, an undo, a reset, a load."""
-        self.messages[:] = messages
-        self._restart()
+        with self._lock:
+            self.messages[:] = messages
+            self._restart()
 
     def close_exchange(self) -> None:
         """The run is over: no message needs its adapter's state any more (L2)."""
@@ -68,24 +74,26 @@ class Conversation:
 
     def tokens(self, counter: TokenCounter) -> int:
         """Tokens of all messages by this counter; only new messages are counted."""
-        self._check()
-        name, counted, total = self._tokens
-        if name != counter.name:  # another counter than before: once over everything
-            counted = total = 0
-        if counted < len(self.messages):
-            total += sum_tokens(counter, self.messages[counted:])
-        self._tokens = (counter.name, len(self.messages), total)
-        self._mark()
-        return total
+        with self._lock:
+            self._check()
+            name, counted, total = self._tokens
+            if name != counter.name:  # another counter than before: once over everything
+                counted = total = 0
+            if counted < len(self.messages):
+                total += sum_tokens(counter, self.messages[counted:])
+            self._tokens = (counter.name, len(self.messages), total)
+            self._mark()
+            return total
 
     def digest(self, more: Iterable[Message] = ()) -> str:
         """Hex digest of the messages followed by ``more``."""
-        self._check()
-        for message in self.messages[self._hashed :]:
-            self._hash.update(message_digest(message))
-        self._hashed = len(self.messages)
-        self._mark()
-        whole = self._hash.copy()
+        with self._lock:
+            self._check()
+            for message in self.messages[self._hashed :]:
+                self._hash.update(message_digest(message))
+            self._hashed = len(self.messages)
+            self._mark()
+            whole = self._hash.copy()
         for message in more:
             whole.update(message_digest(message))
         return whole.hexdigest()
@@ -102,7 +110,7 @@ class Conversation:
 
     def _restart(self) -> None:
         self._seen = 0
-        self._last: Message | None = None
+        self._last = None
         self._tokens = ("", 0, 0)
         self._hash = hashlib.sha256()
         self._hashed = 0
@@ -112,8 +120,7 @@ class Overhead:
     """System prompt + tool schemas, measured once per pair of them (Ruling: L21)."""
 
     def __init__(self) -> None:
-        self._key: tuple[str, str | None, tuple[ToolSchema, ...]] | None = None
-        self._parts = (0, 0)
+        self._known: tuple[object, tuple[int, int]] | None = None
 
     def parts(
         self, counter: TokenCounter, system: str | None, tools: Sequence[ToolSchema]
@@ -123,9 +130,9 @@ class Overhead:
         Tools are counted whether or not this request sends them (L18).
         """
         key = (counter.name, system or None, tuple(tools))
-        if key != self._key:
+        known = self._known
+        if known is None or known[0] != key:
             whole = counter.count_overhead(system or None, key[2] or None)
             alone = counter.count_overhead(system or None, None)
-            self._parts = (alone, max(whole - alone, 0))
-            self._key = key
-        return self._parts
+            known = self._known = (key, (alone, max(whole - alone, 0)))
+        return known[1]

@@ -11,10 +11,8 @@ from dataclasses import replace
 from notebook_agent.core import agent_events as ev
 from notebook_agent.core import outcomes as o
 from notebook_agent.core.context import sum_tokens
-from notebook_agent.core.messages import Message
 from notebook_agent.core.response import Usage
-from notebook_agent.core.sendable import with_call_ids
-from notebook_agent.core.text import clean_json, clean_text
+from notebook_agent.core.sendable import cleaned, with_call_ids
 from notebook_agent.core.verdict import judge_reply
 from notebook_agent.engine.context_pipeline import Built
 from notebook_agent.engine.runtime.rows import added, served_row
@@ -82,7 +80,7 @@ def _served(run: RunContext, served: ServedTurn, built: Built) -> o.TurnOutcome:
     state = message.provider_state
     if state is not None and "model" not in state:
         message = replace(message, provider_state={**state, "model": model})
-    response = replace(response, message=_cleaned(message), model=model)
+    response = replace(response, message=cleaned(message), model=model)
     served = replace(served, response=response)
     output = sum_tokens(run.counter, (response.message,))
     run.spend_usage(response.usage, stand_in=lambda: built.estimate.total + output)
@@ -115,23 +113,3 @@ def _tell_usage(run: RunContext, usage: Usage | None, estimate: int, output: int
     """The turn's tokens for the log, an estimate where none were reported (B18, B65)."""
     told = usage or Usage(input_tokens=estimate, output_tokens=output)
     run.emit(ev.UsageRecorded(usage=told.to_json(), purpose="turn", estimated=usage is None))
-
-
-def _cleaned(message: Message) -> Message:
-    """Text enters here: lone surrogates and NUL become U+FFFD once (D9, T02)."""
-    parts = []
-    changed = False
-    for part in message.parts:
-        new = part
-        match part.type:
-            case "text":
-                text = clean_text(part.text)
-                new = part if text == part.text else replace(part, text=text)
-            case "tool_call":
-                given = clean_json(part.input)
-                raw = clean_text(part.raw)
-                if given != part.input or raw != part.raw:
-                    new = replace(part, input=given, raw=raw)
-        changed = changed or new is not part
-        parts.append(new)
-    return replace(message, parts=tuple(parts)) if changed else message

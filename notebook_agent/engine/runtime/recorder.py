@@ -18,9 +18,9 @@ from notebook_agent.engine.cancel import CancelSignal
 from notebook_agent.engine.clock import Surroundings
 from notebook_agent.engine.observers import ObserverHub
 from notebook_agent.engine.store.base import Commit, Store, StoreBusy
-from notebook_agent.errors import StoreError
+from notebook_agent.errors import Cancelled, StoreError
 
-__all__ = ["Recorder", "patiently"]
+__all__ = ["Recorder", "broken_store", "patiently"]
 
 log = logging.getLogger("notebook_agent.runtime")
 
@@ -75,6 +75,13 @@ async def patiently(
         await surroundings.sleep(step)
         waited += step
         step = min(step * 2, BUSY_MAX_STEP_S)
+
+
+def broken_store(bug: Exception) -> StoreError:
+    """A store's own bug as the error it amounts to."""
+    error = StoreError(f"The store failed: {type(bug).__name__}: {bug}")
+    error.__cause__ = bug
+    return error
 
 
 class Recorder:
@@ -142,7 +149,12 @@ class Recorder:
         """
         events = tuple(self._folded)
         commit = make(events)
-        await patiently(lambda: self._store.commit(commit), self._surroundings, cancel)
+        try:
+            await patiently(lambda: self._store.commit(commit), self._surroundings, cancel)
+        except (StoreError, Cancelled):
+            raise
+        except Exception as bug:
+            raise broken_store(bug) from bug
         del self._folded[: len(events)]
         return commit
 

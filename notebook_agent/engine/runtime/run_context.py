@@ -5,6 +5,7 @@ Source: Turn FSM, "Relationship to other components" (B56, B58, M4).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -52,6 +53,9 @@ class ToolRunner(Protocol):
     ) -> tuple[ToolResultPart, ...]:
         """Results in request order (B49)."""
         ...
+
+
+log = logging.getLogger("notebook_agent.runtime")
 
 
 @dataclass(slots=True)
@@ -221,10 +225,18 @@ class RunContext:
         self, calls: Sequence[ToolCallPart], results: Sequence[ToolResultPart]
     ) -> None:
         """Give memory the gist of what the tools found (L111)."""
-        if self.memory is not None:
+        if self.memory is None:
+            return
+        try:
             await self.memory.note(self.turn, calls, results)
+        except Exception:
+            log.exception("memory raised in note; the run goes on")
 
     async def consolidate(self) -> None:
         """The run completed: memory may keep it (L111)."""
-        if self.memory is not None:
+        if self.memory is None:
+            return
+        try:
             await self.memory.consolidate(self.frame.input, self.run.output)
+        except Exception:
+            log.exception("memory raised in consolidate; the run is complete")

@@ -16,6 +16,7 @@ from notebook_agent.core.policy import RuntimePolicy
 from notebook_agent.core.request import RequestOptions
 from notebook_agent.core.run_frame import RunFrame
 from notebook_agent.core.session import Run, RunStatus
+from notebook_agent.core.text import clean_text
 from notebook_agent.engine.context_pipeline import ContextPipeline
 from notebook_agent.engine.conversation import Conversation
 from notebook_agent.engine.router import ModelRouter
@@ -54,7 +55,8 @@ class Setup:
         self.options = (
             runtime.options if given.options is None else runtime.options.merged(given.options)
         )
-        self.system = (runtime.system if given.system is None else given.system) or None
+        system = runtime.system if given.system is None else given.system
+        self.system = clean_text(system) if system else None
         self.primary = runtime.primary if given.model is None else runtime.clients.add(given.model)
         self.counter = runtime.counter_for(self.primary)
         runtime.compactor.counter = self.counter

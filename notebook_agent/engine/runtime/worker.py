@@ -6,30 +6,34 @@ Source: Turn FSM, "Relationship to other components" (B70, B75-B80); LLM turn (L
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from notebook_agent.core import agent_events as ev
-from notebook_agent.core.messages import Message
+from notebook_agent.core.context import TokenCounter
+from notebook_agent.core.messages import Message, Role
 from notebook_agent.core.result import RunResult
 from notebook_agent.core.run_state import status_of_error
+from notebook_agent.core.sendable import cleaned
 from notebook_agent.core.session import Run, RunStatus
-from notebook_agent.core.text import clean_text
 from notebook_agent.engine.observers import RunStart
 from notebook_agent.engine.runtime.finalize import LIMITS, finalize
 from notebook_agent.engine.runtime.gate import GATE, AdmissionState
 from notebook_agent.engine.runtime.loop import drive, snapshot_of
-from notebook_agent.engine.runtime.recorder import patiently
+from notebook_agent.engine.runtime.recorder import broken_store, patiently
 from notebook_agent.engine.runtime.resume import Broken, find_broken
 from notebook_agent.engine.runtime.run_context import RunContext
 from notebook_agent.engine.runtime.run_options import RunOptions
 from notebook_agent.engine.runtime.setup import Setup
-from notebook_agent.errors import AgentError, Cancelled, InputRejected, StoreError
+from notebook_agent.errors import AgentError, Cancelled, InputRejected
 
 if TYPE_CHECKING:
     from notebook_agent.engine.runtime.agent import AgentRuntime
 
 __all__ = ["resume_run", "work"]
+
+log = logging.getLogger("notebook_agent.runtime")
 
 T = TypeVar("T")
 
@@ -120,9 +124,7 @@ async def _live(runtime: AgentRuntime, run: RunContext, *, begin: bool) -> RunRe
     """Start, drive, finalize. Every way out of here has a status and a terminal event (B70)."""
     runtime.active = run
     try:
-        prepare = getattr(run.counter, "prepare", None)
-        if prepare is not None:
-            await prepare()
+        await _prepare(run.counter)
         why = getattr(run.counter, "reason", None)
         if why and not runtime.told_estimate:
             runtime.told_estimate = True  # T03: one short warning per session
@@ -140,6 +142,17 @@ async def _live(runtime: AgentRuntime, run: RunContext, *, begin: bool) -> RunRe
     error.result = result
     runtime.last_error = error
     raise error
+
+
+async def _prepare(counter: TokenCounter) -> None:
+    """Let a vocabulary load off the event loop; without one the counter estimates (T03)."""
+    prepare = getattr(counter, "prepare", None)
+    if prepare is None:
+        return
+    try:
+        await prepare()
+    except Exception:
+        log.exception("the token counter could not prepare; counting goes on without")
 
 
 async def _begin(runtime: AgentRuntime, run: RunContext, begin: bool) -> None:
@@ -167,28 +180,19 @@ async def _begin(runtime: AgentRuntime, run: RunContext, begin: bool) -> None:
 
     try:
         await patiently(write, runtime.surroundings, run.cancel)
-    except StoreError as error:
-        run.error = error
-        run.frame.ended = {"error": error.to_json()}
     except Cancelled:
         return  # the loop sees the signal first of all
+    except Exception as bug:  # noqa: BLE001  # whatever a store raises ends the run in order
+        error = bug if isinstance(bug, AgentError) else broken_store(bug)
+        run.error = error
+        run.frame.ended = {"error": error.to_json()}
 
 
 def _entering(prompt: str | Message) -> Message:
-    """The prompt as a message without lone surrogates and NUL (D9)."""
+    """The prompt as a user message without lone surrogates and NUL (D9)."""
     if isinstance(prompt, Message):
-        parts = tuple(
-            type(part)(**{**_fields(part), "text": clean_text(part.text)})
-            if part.type == "text"
-            else part
-            for part in prompt.parts
-        )
-        return Message(prompt.role, parts)
-    return Message.user(clean_text(prompt))
-
-
-def _fields(part: Any) -> dict[str, Any]:
-    return {name: getattr(part, name) for name in part.__slots__ if name != "type"}
+        return cleaned(Message(Role.USER, prompt.parts))
+    return cleaned(Message.user(prompt))
 
 
 def _rejected(runtime: AgentRuntime, message: Message, refused: InputRejected) -> InputRejected:
