@@ -140,6 +140,10 @@ class SessionCore:
                 self.said.add("model")
                 lines.append(line)
         self.runtime(session, model=model)  # opens the store: its line is known now
+        if "broken" not in self.said:
+            self.said.add("broken")
+            if self.broken_off():
+                lines.append("a run of an earlier kernel was broken off; see:  %agent status")
         if self._store_line and "store" not in self.said:
             self.said.add("store")
             lines.append(self._store_line)
@@ -300,6 +304,16 @@ class SessionCore:
             if not (Path(setting).expanduser() if setting else default_path()).exists():
                 return None
         return self.store()
+
+    def broken_off(self) -> list[str]:
+        """Runs that a kill of an earlier kernel broke off, and what to type; newest first."""
+        store = self.existing_store()
+        if store is None:
+            return []
+        from notebook_agent.notebook.broken import broken_lines  # noqa: PLC0415  # with the engine, at use
+
+        mine = {runtime.session.id for runtime in self._runtimes.values()}
+        return broken_lines(store, mine, self.surroundings)
 
     def _note_store(self, line: str) -> None:
         self._store_line = line

@@ -582,3 +582,62 @@ def test_completion_of_verbs_and_values(agent):
     assert complete.complete(["nosuch"], "", cell=False) == []
     assert complete.complete(["-w"], "d", cell=True) == ["df", "do_it"]
     assert "openai:" in complete.complete(["-m"], "open", cell=True)
+
+
+KILLED = """
+import os, sys, threading, time
+from notebook_agent.notebook.agent_session import AgentSession
+from notebook_agent.notebook.settings import Settings
+from notebook_agent.providers.scripted import ScriptedModel
+agent = AgentSession({}, settings=Settings(store=sys.argv[1]))
+agent.model(ScriptedModel(["never ends"], script="hang@1", name="m"))
+def kill():
+    while not (agent._runtimes and agent.runtime().session.runs):
+        time.sleep(0.05)
+    time.sleep(0.5)
+    print(agent.runtime().session.runs[-1].id, flush=True)
+    os.kill(os.getpid(), 9)
+threading.Thread(target=kill).start()
+agent.ask("what was I saying?")
+"""
+
+
+def test_D21_after_a_kill_status_offers_the_way_back(tmp_path, model):
+    import subprocess
+
+    path = str(tmp_path / "sessions.db")
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, path], capture_output=True, text=True, timeout=60
+    )
+    run_id = done.stdout.strip()
+    assert done.returncode == -9, done.stderr
+    agent = AgentSession({}, settings=Settings(store=path))
+    try:
+        agent.model(model)
+        first, load, resume, *_ = repr(agent.status()).splitlines()
+        assert "what was I saying?" in first
+        assert resume == f"%agent resume {run_id}"
+        agent.session(*load.split()[2:])
+        result = agent.resume(resume.split()[-1])
+        assert result.text == "First reply."
+        assert "broken off" not in repr(agent.status())
+        assert [r.status.value for r in agent.runtime().session.runs] == ["completed"]
+    finally:
+        agent.close()
+
+
+def test_key_is_asked_for_and_never_shown(agent, monkeypatch):
+    from notebook_agent.providers import registry
+
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setattr("getpass.getpass", lambda prompt: "sk-typed-0123456789")
+    monkeypatch.setattr(registry, "_keys", type(registry._keys)())
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
+        agent.model("openai:gpt-x")
+    said = repr(agent.key("openai"))
+    assert "openai" in said
+    assert "sk-typed" not in said
+    assert "openai:gpt-x" in repr(agent.model("openai:gpt-x"))
+    assert registry.key_for("openai").reveal() == "sk-typed-0123456789"
+    with pytest.raises(UsageError, match="key openai"):
+        agent.key("opnai")

@@ -48,7 +48,9 @@ class StateVerbs(RunVerbs):
         running = [h for h in self.background if not h.done]
         if running:
             pairs.append(("background", f"{len(running)} running; stop with:  %agent stop"))
-        return Report("agent status", tuple(pairs), lines=tuple(self._broken_off()))
+        # Ruling: D21, after a kill the first line offers the way back.
+        title = "\n".join([*self.broken_off(), "agent status"])
+        return Report(title, tuple(pairs))
 
     def _model_line(self) -> str:
         chosen = self.settings.model
@@ -68,24 +70,6 @@ class StateVerbs(RunVerbs):
 
     def _last_line(self, runs: list[Run]) -> str:
         return f", last {runs[-1].status.value}" if runs else ""
-
-    def _broken_off(self) -> list[str]:
-        """Runs that a kill of an earlier kernel broke off; looked up once, never made up (D21)."""
-        store = self.existing_store()
-        if store is None:
-            return []
-        mine = {r.session.id for r in self._runtimes.values()}
-        lines = []
-        for snapshot in store.list_snapshots():
-            run = store.get_run(snapshot.run_id)
-            if snapshot.session_id in mine or run is None or run.status.terminal:
-                continue
-            row = store.get_session(snapshot.session_id)
-            lines.append(
-                f"A run of session {row.name if row else '?'!r} was broken off: {short(run.input, 60)!r}. Go on with:\n"
-                f"%agent session load {snapshot.session_id}\n%agent resume {snapshot.run_id}"
-            )
-        return lines[:3]
 
     def count(self, text: str = "") -> Report:
         """Tokens of the next request in parts, against the window; no request."""
