@@ -45,7 +45,12 @@ def run(args: argparse.Namespace) -> int:
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")  # JupyterLab refuses root otherwise
     print(f"JupyterLab on {folder}; stop it with Ctrl-C.", flush=True)
-    return subprocess.run(command, check=False).returncode  # noqa: S603 - our own interpreter
+    process = subprocess.Popen(command)  # noqa: S603 - our own interpreter
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            continue  # JupyterLab got it too: it asks, and ends its kernels
 
 
 def prepare(folder: Path | None) -> Path:

@@ -233,10 +233,18 @@ def test_notebooks_lie_in_the_checkout_or_in_the_package(monkeypatch, tmp_path):
 
 def test_lab_copies_missing_notebooks_and_overwrites_none(monkeypatch, tmp_path):
     commands = []
-    monkeypatch.setattr(
-        lab.subprocess, "run",
-        lambda command, **_: commands.append(command) or subprocess.CompletedProcess(command, 0),
-    )  # fmt: skip
+    interrupts = [KeyboardInterrupt]
+
+    class Started:
+        def __init__(self, command):
+            commands.append(command)
+
+        def wait(self):
+            if interrupts:
+                raise interrupts.pop()
+            return 0
+
+    monkeypatch.setattr(lab.subprocess, "Popen", Started)
     mine = tmp_path / "work"
     assert cli.main(["lab", str(mine), "--no-browser", "--port", "9999"]) == 0
     (command,) = commands
