@@ -9,6 +9,7 @@ Source: LLM turn, "Two paths, one entry point" (L8, L9); Turn FSM, "CallingModel
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, runtime_checkable
 
@@ -86,6 +87,13 @@ def full_name(client: ModelClient, model: str | None = None) -> str:
     """``provider:name`` of a client (B36)."""
     provider = getattr(client, "provider", "") or type(client).__name__.lower()
     return f"{provider}:{model or client.model()}"
+
+
+# Longest silence inside an answer, in seconds, for requests sent in this context; None = no limit
+# of the transport's own. The stream handler's deadlines rule, so it leaves this alone; passthrough
+# sets ``PASSTHROUGH_GAP_S`` before it opens a stream (L70).
+READ_GAP_S: Final[ContextVar[float | None]] = ContextVar("read_gap_s", default=None)
+PASSTHROUGH_GAP_S: Final = 120.0
 
 
 @dataclass(slots=True)

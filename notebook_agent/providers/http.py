@@ -20,6 +20,7 @@ from typing import Any, Final, NoReturn
 from urllib.parse import unquote, urljoin, urlsplit
 
 from notebook_agent.errors import ConfigError, ErrorKind, ProviderError
+from notebook_agent.providers.base import READ_GAP_S
 from notebook_agent.providers.errors import from_response
 from notebook_agent.providers.secret import Secret, guard_logs, scrub
 from notebook_agent.providers.transport import (
@@ -353,7 +354,7 @@ class Wire:
         if "Timeout" in name:
             return ProviderError(
                 ErrorKind.TIMEOUT,
-                f"{host} sent nothing for {self.settings.read_gap_s or 0:g} s.",
+                f"{host} sent nothing for {self.settings.read_gap_s or READ_GAP_S.get() or 0:g} s.",
             )
         if "ConnectError" in name or isinstance(caught, ConnectionRefusedError):
             return ProviderError(

@@ -24,6 +24,7 @@ from urllib.request import getproxies
 
 import httpx
 
+from notebook_agent.providers.base import READ_GAP_S
 from notebook_agent.providers.direct import DirectTransport
 
 __all__ = ["ByteStream", "HttpSettings", "HttpxTransport", "Transport", "is_loopback"]
@@ -78,8 +79,8 @@ class HttpSettings:
 
     Attributes:
         connect_timeout_s: Until a connection stands.
-        read_gap_s: Longest silence inside an answer; None under the stream handler, whose own
-            deadlines rule.
+        read_gap_s: Longest silence inside an answer; None = as ``base.READ_GAP_S`` says, which
+            sets no limit under the stream handler, whose own deadlines rule.
         body_cap: Longest unstreamed answer.
         error_cap: How much of an error's body is read.
         line_cap, stream_cap: Longest line and longest stream.
@@ -166,10 +167,6 @@ class HttpxTransport:
         self._factory = client
         self._host = host
         self._https = https
-        gap = settings.read_gap_s
-        self._timeout: dict[str, Any] = {
-            "connect": settings.connect_timeout_s, "read": gap, "write": gap, "pool": None,
-        }  # fmt: skip
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = (
             weakref.WeakKeyDictionary()
         )
@@ -194,7 +191,7 @@ class HttpxTransport:
         more: dict[str, Any] = {}
         known = type(client).__module__.split(".")[0] in _KNOWS_EXTENSIONS
         if known:
-            extensions: dict[str, Any] = {"timeout": self._timeout}
+            extensions: dict[str, Any] = {"timeout": self._timeout()}
             more["extensions"] = extensions
             if query and sys.platform != "emscripten":
                 extensions["target"] = f"{urlsplit(url).path}?{query}".encode("ascii")
@@ -211,6 +208,13 @@ class HttpxTransport:
         keeper = self._keepers.pop(loop, None)
         if keeper is not None:
             await keeper.aclose()
+
+    def _timeout(self) -> dict[str, float | None]:
+        gap = self._settings.read_gap_s
+        if gap is None:
+            gap = READ_GAP_S.get()
+        connect = self._settings.connect_timeout_s
+        return {"connect": connect, "read": gap, "write": gap, "pool": None}
 
     async def _start(self) -> Any:
         loop = asyncio.get_running_loop()

@@ -622,6 +622,22 @@ async def test_a_read_gap_ends_a_silent_stream():
         await client.aclose()
 
 
+@CLIENTS
+async def test_passthrough_sets_a_read_gap_for_its_context(http_client):
+    from notebook_agent.providers.base import READ_GAP_S
+
+    async with serve(Reply(HELLO[:1], hang=True)) as server:
+        client = chat(server.url, http_client=http_client)
+        token = READ_GAP_S.set(0.05)
+        error = await failure(client)
+        assert error.kind is ErrorKind.TIMEOUT
+        assert "sent nothing for 0.05 s" in str(error)
+        READ_GAP_S.reset(token)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(text_of(client), 0.2)
+        await client.aclose()
+
+
 async def test_a_connection_that_does_not_come_up_times_out():
     """A TLS handshake that is never answered stands for a host that drops packets."""
 
