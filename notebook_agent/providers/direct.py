@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import re
 import ssl
 from collections.abc import AsyncIterator, Iterable
@@ -200,6 +201,14 @@ class _Stream(httpcore.AsyncNetworkStream):
         return self._writer.get_extra_info(names.get(info, info))
 
 
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
 class _Backend(httpcore.AsyncNetworkBackend):
     async def connect_tcp(
         self,
@@ -212,8 +221,14 @@ class _Backend(httpcore.AsyncNetworkBackend):
         local = None if local_address is None else (local_address, 0)
         try:
             async with _within(timeout):
+                # A race between addresses only where there can be several: in CPython 3.11 a race
+                # that is cancelled just as it is won forgets to close the winner's socket.
                 reader, writer = await asyncio.open_connection(
-                    host, port, limit=_READ, local_addr=local, happy_eyeballs_delay=0.25
+                    host,
+                    port,
+                    limit=_READ,
+                    local_addr=local,
+                    happy_eyeballs_delay=None if _is_address(host) else 0.25,
                 )
         except TimeoutError:
             raise httpcore.ConnectTimeout from None
