@@ -138,6 +138,12 @@ class Extractor:
                     case _:
                         self.points.append(Point("other", "[an image]", who, 1, order))
 
+    def close(self) -> None:
+        """No more messages: calls that nobody answered are told too."""
+        for call in self._calls.values():
+            self.points.append(_call_point(call, "no result", len(self.points)))
+        self._calls.clear()
+
     def _text(self, text: str, who: str, order: int) -> None:
         found = [_judge(s, who, order + n) for n, s in enumerate(_sentences(text))]
         if who == Role.USER.value and found and not self._asked:
@@ -151,6 +157,7 @@ def extract_points(messages: Iterable[Message]) -> list[Point]:
     """Every sentence of the messages that may be worth keeping, in order."""
     reader = Extractor()
     reader.feed(messages)
+    reader.close()
     return reader.points
 
 
@@ -322,8 +329,7 @@ def _quotable(words: str) -> Iterator[str]:
         at = _LONGEST if at < 0 else at
         yield words[:at]
         words = words[at:].lstrip()
-    if words:
-        yield words
+    yield words
 
 
 def _judge(words: str, who: str, order: int) -> Point:

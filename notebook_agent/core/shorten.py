@@ -53,6 +53,8 @@ def shorten_to(
         and not is_earlier(message)
         and costs[at] > least
     ]
+    if not loose:
+        return {}
     rest = room - (sum(costs) - sum(costs[at] for at in loose))
     level = _level([costs[at] for at in loose], rest, least)
     out: dict[int, Message] = {}
@@ -66,15 +68,11 @@ def shorten_to(
 
 def _level(costs: Iterable[int], room: int, least: int) -> int:
     """The highest level L with ``sum(min(cost, L)) <= room``, never below the least."""
-    tall = sorted(costs)
-    left = len(tall)
-    for cost in tall:
-        share = room // left if left else 0
-        if cost > share:
-            return max(share, least)
-        room -= cost
-        left -= 1
-    return max(tall[-1] if tall else 0, least)
+    tall, at = sorted(costs), 0
+    while tall[at] <= (share := room // (len(tall) - at)):  # ends: together they are over room
+        room -= tall[at]
+        at += 1
+    return max(share, least)
 
 
 def shorten(message: Message, tokens: int, count: Count) -> Message:

@@ -384,11 +384,11 @@ class CompactionService:
         head = (
             range(len(task.messages)) if self.policy.strategy == "truncate" else task.split().head
         )
-        if not head:
-            return f"{rules} {len(task.messages)}"
-        last = task.messages[head[-1]]
+        if not task.messages:
+            return rules
+        last = task.messages[head[-1] if head else -1]
         mark = last.id or last.display_text()[:200]
-        return f"{rules} {len(head)} {mark}"
+        return f"{rules} {len(head) or len(task.messages)} {mark}"
 
 
 def _name(hook: Any) -> str:

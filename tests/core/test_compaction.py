@@ -356,6 +356,20 @@ def test_shorten_keeps_structure_images_and_arguments_valid():
     assert shorten(message, 10**6, size) is message
 
 
+def test_what_cannot_be_cut_stays_as_it_is():
+    picture = Message(Role.ASSISTANT, (ImagePart("data:image/png;base64,AAAA"),))
+
+    def heavy(message):
+        return 900 + sum(len(p.text) for p in message.parts if isinstance(p, TextPart)) // 10
+
+    assert shorten(picture, 100, heavy) is picture
+    assert shorten_to([picture], 100, heavy) == {}
+    assert shorten_to([U("q" * 9_000)], 100, heavy) == {}
+    both = Message(Role.ASSISTANT, (*picture.parts, TextPart("t" * 3_000)))
+    out = shorten(both, 890, heavy)  # the picture alone is more: as near as it gets
+    assert 900 < heavy(out) < heavy(both)
+
+
 def test_B35_pruning_blanks_old_outputs_only_when_it_is_worth_it():
     history = [
         m
@@ -456,6 +470,33 @@ def test_a_huge_text_is_read_at_its_ends_only():
     assert found[0] == "The code is 1234."
     assert found[-1].endswith("The end is 9876.")
     assert sum(map(len, found)) < 20_000
+
+
+def test_corners_of_reading():
+    picture = Message(Role.USER, (ImagePart("data:,x"), TextPart("See the end of sec. 4 etc.")))
+    long_call = Message(Role.ASSISTANT, (ToolCallPart("a", "f", {"q": "z" * 300}),))
+    points = extract.extract_points([picture, U("? . !"), long_call])
+    assert [p.text for p in points[:2]] == ["[an image]", "See the end of sec. 4 etc."]
+    assert points[2].text.startswith('f({"q": "zzz')
+    assert points[2].text.endswith("…) -> no result")
+    assert len(points) == 3
+    assert summary(extract.points_of_summary("- !!\n- a\n- A.")).count("\n- ") == 1
+
+
+def test_of_two_equal_lines_the_newer_place_and_the_higher_worth_stay():
+    kept = extract.points_of_summary("Decisions:\n- We use Redis")
+    text = summary([*kept, *extract.extract_points([A("sure"), A("We use Redis")])])
+    assert text.count("We use Redis") == 1
+
+
+def test_no_section_crowds_out_the_others_and_beginnings_count():
+    story = [U("The key is under mat 7.")]
+    story += [A(f"We decided to keep option {n}.") for n in range(300)]
+    text = summary(extract.extract_points([U("Hello there."), *story]), room=2_000)
+    assert "mat 7" in text
+    assert "option 0." in text
+    assert "option 299." in text
+    assert "option 150." not in text
 
 
 def test_other_scripts_are_kept_too():

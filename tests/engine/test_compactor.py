@@ -259,6 +259,75 @@ def test_L103_guidance_reaches_the_summariser_and_a_broken_hook_is_left_out():
     assert "- ticket 42" in text_of(extractive)
 
 
+def test_odd_hooks_are_survived():
+    seen = []
+
+    class Mixed:
+        pre_compact = None
+
+        async def post_compact(self, result):
+            seen.append("async")
+
+    class Broken:
+        def pre_compact(self, ctx):
+            return Guidance()
+
+        def post_compact(self, result):
+            raise RuntimeError("x")
+
+    made = service(hooks=[Mixed(), Broken(), lambda ctx: None])
+    result = compact(made, turns(20))
+    assert result.applied
+    run_virtual(made.after_rewrite(result))
+    assert seen == ["async"]
+    run_virtual(made.after_rewrite(compact(made, [])))
+    assert seen == ["async"]
+    empty = service(hooks=[lambda ctx: Guidance(abort="")])
+    assert compact(empty, turns(20)).detail == "a hook said no"
+
+    def stop(ctx):
+        raise Cancelled
+
+    with pytest.raises(Cancelled):
+        compact(service(hooks=[stop]), turns(20))
+
+
+def test_a_draft_that_is_not_legal_is_refused():
+    from notebook_agent.engine.compaction.words import check_draft
+    from notebook_agent.engine.compaction_values import SummaryFailed
+
+    history = turns(2)
+    with pytest.raises(SummaryFailed, match="newest user message is gone"):
+        check_draft(history, history[:2])
+    with pytest.raises(SummaryFailed, match="without a result"):
+        check_draft([], exchange("a")[:1])
+
+
+def test_a_window_of_zero_is_no_limit():
+    made = service("extractive", window=0)
+    history = turns(20)
+    result = compact(made, history, window=0, manual=True)
+    assert result.applied
+    tidied = give_ids([Message.user("q"), Message(Role.ASSISTANT, ()), Message.user("e")])
+    result = compact(service("truncate"), tidied)
+    assert (result.applied, result.removed) == (True, 1)
+
+
+def test_what_gained_nothing_is_remembered_within_bounds():
+    made = service()
+    for n in range(80):
+        assert compact(made, [Message.user("only", id=f"q{n}")]).detail == "nothing can be left out"
+    assert len(made.state.fruitless) == 64
+
+
+def test_B33_another_conversation_of_the_same_length_is_another_thing():
+    made = service()
+    assert compact(made, [Message.user("q", id="q1"), *give_ids(exchange("a"))]).status == "nothing"
+    giant = exchange("a", output="cell " * 9_000)
+    result = compact(made, [Message.user("q", id="q2"), *[m.with_id(m.role.value) for m in giant]])
+    assert result.applied
+
+
 # --- the model strategy ------------------------------------------------------------------------
 
 

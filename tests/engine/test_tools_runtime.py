@@ -754,6 +754,61 @@ def test_a_main_call_that_was_given_up_never_runs():
     assert ran == []
 
 
+def test_main_tools_in_a_script_fail_softly_and_leave_a_foreign_thread_alone():
+    @tool(main=True)
+    def bad():
+        raise ValueError("x")
+
+    @tool(main=True)
+    async def co():
+        return "co"
+
+    @tool(main=True)
+    def where():
+        return threading.current_thread().name.split()[0]
+
+    class Rude(Exception):
+        def __str__(self):
+            raise RuntimeError("no words")
+
+    @tool
+    async def rude():
+        raise Rude
+
+    runtime, *_ = make(bad, co, where, rude)
+    calls = [call(n) for n in ("bad", "co", "where", "rude")]
+    here = asyncio.run(go(runtime, *calls))
+    assert [r.output for r in here] == [
+        "Tool 'bad' failed: ValueError: x", "co", "MainThread", "Tool 'rude' failed: Rude",
+    ]  # fmt: skip
+    box = []
+    thread = threading.Thread(target=lambda: box.append(asyncio.run(go(runtime, call("where")))))
+    thread.start()
+    thread.join()
+    assert box[0][0].output == "notebook-agent-tool"
+
+
+async def test_without_a_store_or_observers_it_works_too():
+    @tool
+    def f(n: int) -> int:
+        return n
+
+    runtime = ToolRuntime(ToolRegistry([f]))
+    (result,) = await go(runtime, call("f", {"n": 2}))
+    assert result.output == "2"
+
+
+def test_a_question_that_cancels_itself_is_a_denial():
+    @tool(confirm=True)
+    async def f(): ...
+
+    async def approve(one):
+        raise Cancelled
+
+    runtime, *_ = make(f, approve=approve)
+    assert "did not answer" in run_virtual(go(runtime, call("f")))[0].output
+
+
 async def test_main_without_a_notebook_runs_in_the_main_thread():
     @tool(main=True)
     def f():

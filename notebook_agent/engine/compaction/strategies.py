@@ -135,6 +135,7 @@ async def extractive(task: Task) -> Draft | None:
         reader.feed(task.messages[at] for at in split.head[start : start + _SLICE])
         await task.surroundings.sleep(0)  # the loop goes on, and a cancel is seen
         task.check()
+    reader.close()
     old = len(points)
     points += [replace(p, order=p.order + old) for p in reader.points]
 
