@@ -180,4 +180,6 @@ _HELP = f"""{cell_help()}
 
 {verb_help()}
 """
-inspect.unwrap(AgentMagics.agent_magic).__doc__ = _HELP
+# Older IPython wraps a decorated magic, newer hands it back: the help stands on both.
+for _one in (AgentMagics.agent_magic, inspect.unwrap(AgentMagics.agent_magic)):
+    setattr(_one, "__doc__", _HELP)  # noqa: B010  # a method's docstring is read-only to mypy
