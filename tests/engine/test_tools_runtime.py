@@ -452,6 +452,28 @@ def test_a_busy_store_is_waited_for_and_a_cancel_ends_the_wait():
         run_virtual(go(runtime, call("f")))
 
 
+def test_a_cancel_does_not_wait_long_for_a_busy_store(caplog):
+    signal = CancelSignal()
+
+    @tool
+    async def f():
+        await asyncio.sleep(1000)
+
+    rows = Rows(fail=[None, *[StoreBusy("b")] * 10_000])
+    runtime, *_ = make(f, store=rows, cancel=signal)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        loop.call_later(5, signal.cancel)
+        with pytest.raises(Cancelled):
+            await go(runtime, call("f"))
+        return loop.time()
+
+    assert run_virtual(main()) < 1005.5
+    assert rows.statuses == [("start", "f", "started")]
+    assert "stays started" in caplog.text
+
+
 def execution(call_id, status, *, result="", turn=0, name="f"):
     return ToolExecution(
         id="old", session_id="s", run_id="r", turn=turn, call_id=call_id, tool_name=name,

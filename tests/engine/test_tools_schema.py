@@ -294,6 +294,33 @@ def test_refused_signatures():
         def f(a: int): ...
 
 
+def test_typed_dicts_and_rich_types():
+    import datetime as dt
+    import pathlib
+    import uuid
+    from typing import NotRequired
+
+    from typing_extensions import TypedDict
+
+    class Options(TypedDict):
+        a: int
+        b: NotRequired[str]
+
+    def f(o: Options, when: dt.datetime, path: pathlib.Path, u: uuid.UUID, t: tuple[int, str]): ...
+
+    schema = params(f)
+    assert schema["properties"]["o"]["required"] == ["a"]
+    assert schema["properties"]["when"] == {"type": "string", "format": "date-time"}
+    _, kwargs, faults = as_tool(f).prepare(
+        {"o": {"a": 1}, "when": "2026-01-01T00:00:00Z", "path": "/x", "t": [1, "x"],
+         "u": "12345678-1234-5678-1234-567812345678"}
+    )  # fmt: skip
+    assert not faults
+    assert kwargs["when"].year == 2026
+    assert (kwargs["path"], kwargs["t"]) == (pathlib.Path("/x"), (1, "x"))
+    assert as_tool(f).prepare({"o": {}, "when": "x", "path": 1, "u": "1", "t": [1]})[2]
+
+
 def test_the_tool_is_still_the_function():
     @tool(idempotent=True, timeout_s=2)
     def add(a: int, b: int = 1) -> int:

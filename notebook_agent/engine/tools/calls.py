@@ -50,6 +50,7 @@ Emit = Callable[[events.AgentEvent], None]
 
 INTERRUPTED: Final = "interrupted; may have run"
 BUSY_WAIT_S: Final = 0.02  # between two tries on a busy store
+CANCEL_LIMIT_S: Final = 0.3  # the same after a cancel: the user waits for the cell to end
 BUSY_LIMIT_S: Final = 30.0  # after this a busy store is a broken one
 
 
@@ -306,7 +307,8 @@ class CallRunner:
     async def _write(self, row: ToolExecution, *, start: bool) -> None:
         """Write a row; wait while another process writes.
 
-        A ``started`` row gives way to a cancel, a result's row does not: the call has run.
+        A ``started`` row gives way to a cancel at once. A result's row is tried a little longer;
+        when it cannot be written the call's end is unknown, which is what its row then says (B75).
         """
         if self.store is None:
             return
@@ -316,6 +318,9 @@ class CallRunner:
             try:
                 write(row)
             except StoreBusy as error:
+                if not start and self.cancel.is_cancelled() and waited >= CANCEL_LIMIT_S:
+                    log.warning("the store is busy; the row of %s stays started", row.tool_name)
+                    return
                 if waited >= BUSY_LIMIT_S:
                     raise StoreError(
                         f"The store was busy for {waited:.0f} s; {row.tool_name}'s row is not "

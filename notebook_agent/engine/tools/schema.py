@@ -12,7 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
+from pydantic.errors import (
+    PydanticInvalidForJsonSchema,
+    PydanticSchemaGenerationError,
+    PydanticUserError,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, PydanticUndefined, to_jsonable_python
 
@@ -175,10 +179,12 @@ def _adapter(tool: str, param: inspect.Parameter, hint: Any) -> TypeAdapter[Any]
     try:
         return TypeAdapter(hint)
     except (PydanticUserError, TypeError, NameError) as error:
+        # typing.TypedDict before Python 3.12 and the like: pydantic says what to write instead
+        known = isinstance(error, PydanticSchemaGenerationError)
+        why = "JSON has no form for that type" if known else str(error).splitlines()[0].rstrip(".")
         raise ConfigError(
-            f"{tool}({param.name}: {_hint_name(hint)}) cannot be a tool: JSON has no form for "
-            "that type.\nUse str, int, float, bool, list, dict, Literal, a dataclass or a "
-            "pydantic model.",
+            f"{tool}({param.name}: {_hint_name(hint)}) cannot be a tool: {why}.\n"
+            "Use str, int, float, bool, list, dict, Literal, a dataclass or a pydantic model.",
             field=param.name,
         ) from error
 
