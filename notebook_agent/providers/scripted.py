@@ -31,6 +31,7 @@ from notebook_agent.providers.fault_script import OK, ScriptStep, parse_script, 
 from notebook_agent.providers.scripted_reply import (
     Reply,
     arguments,
+    call,
     characters,
     lanes,
     text_deltas,
@@ -38,7 +39,7 @@ from notebook_agent.providers.scripted_reply import (
 )
 from notebook_agent.providers.teacher import teach
 
-__all__ = ["Reply", "ScriptedCall", "ScriptedModel"]
+__all__ = ["Reply", "ScriptedCall", "ScriptedModel", "call"]
 
 
 ReplyLike = str | Reply | BaseException

@@ -9,19 +9,19 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from types import EllipsisType
-from typing import Final
+from typing import Any, Final
 
 from notebook_agent.core import events as e
 from notebook_agent.core.messages import Message, Role, TextPart, ToolCallPart, ToolResultPart
 from notebook_agent.core.response import StopReason, Usage
 from notebook_agent.errors import ConfigError
 
-__all__ = ["Reply", "arguments", "characters", "lanes", "text_deltas", "word_of"]
+__all__ = ["Reply", "arguments", "call", "characters", "lanes", "text_deltas", "word_of"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Reply:
     """One scripted reply, streamed in the order thinking, text, tool calls.
 
@@ -43,6 +43,7 @@ class Reply:
     """
 
     text: str = ""
+    _: KW_ONLY
     thinking: str | None = None
     tool_calls: Sequence[ToolCallPart] = ()
     usage: Usage | EllipsisType | None = ...
@@ -59,6 +60,16 @@ class Reply:
             raise ConfigError(field="sizes", value=self.sizes, legal="sizes of 1 or more")
         if self.delay_s is not None and not 0 <= self.delay_s < float("inf"):
             raise ConfigError(field="delay_s", value=self.delay_s, legal="seconds, 0 or more")
+
+
+def call(name: str, /, **arguments: Any) -> ToolCallPart:
+    """A call for ``Reply(tool_calls=[...])``; it gets an id when it is streamed.
+
+    Example:
+        >>> call("highest_tide", port="riga").input
+        {'port': 'riga'}
+    """
+    return ToolCallPart("", name, arguments)
 
 
 def word_of(reply: Reply) -> str | None:
