@@ -27,6 +27,7 @@ __all__ = ["Binding", "bind_function"]
 
 _Kind: Final = inspect.Parameter
 _OWN: Final = "notebook_agent.engine.tools"
+_MOST_FRAMES: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,16 +151,17 @@ def _hints(fn: Callable[..., Any], name: str) -> dict[str, Any]:
 
 
 def _resolved(target: Any, local: Mapping[str, Any]) -> dict[str, Any]:
-    """The hints; a name that only the defining function knows is looked up in its frame."""
+    """The hints; a name that only the defining function knows is looked up in the callers' frames."""
     try:
         return typing.get_type_hints(target, localns=dict(local) or None, include_extras=True)
     except NameError:
         seen = dict(local)
         frame = inspect.currentframe()
-        while frame is not None:
+        for _ in range(_MOST_FRAMES):
+            if frame is None:
+                break
             if not str(frame.f_globals.get("__name__", "")).startswith(_OWN):
                 seen = {**frame.f_locals, **seen}
-                break
             frame = frame.f_back
         return typing.get_type_hints(target, localns=seen, include_extras=True)
 
