@@ -60,7 +60,7 @@ def attack_strings(canary: str = CANARY) -> list[str]:
     """Public ones and our own; addresses in all of them point at the canary."""
     own = [text.format(c=canary) for text in OWN]
     host = re.compile(
-        r"(https?:)?//[\w.-]*(?:evil|attacker|example|malicious|hacker|xss)[\w.-]*", re.I
+        r"(https?:)?//[\w.-]*(?:evil|attacker|example|malicious|hacker|xss)[\w.-]*", re.IGNORECASE
     )
     return own + [host.sub(f"http://{canary}", text) for text in public_strings()]
 

@@ -229,15 +229,21 @@ def breaker_view(data: Mapping[str, Any], now: float) -> BreakerView:
     until = None
     if state == "fallback":  # an event says that the state changed now: the whole cooldown is ahead
         until = now + (cooldown if left is None else float(left))
+    failures = int(data.get("consecutive_failures", 0))
+    trip_at = int(config.get("trip_threshold", 3))
+    by_hand = data.get("last_cause") == "tripped by hand"
+    if state == "fallback" and not failures and not by_hand:
+        failures = trip_at  # tripping sets the counter back; what tripped it is the full count
     return BreakerView(
         state=state,
         primary=primary,
         serves=str(active) if state == "fallback" and active else primary,
-        failures=int(data.get("consecutive_failures", 0)),
-        trip_at=int(config.get("trip_threshold", 3)),
+        failures=failures,
+        trip_at=trip_at,
         chain=chain,
         probes=int(data.get("primary_success_count", 0)),
         probes_needed=int(config.get("recovery_successes_needed", 2)),
         cooldown_s=cooldown,
         cooldown_until=until,
+        by_hand=by_hand,
     )

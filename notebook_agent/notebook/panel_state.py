@@ -140,6 +140,7 @@ class BreakerView:
     probes_needed: int = 2
     cooldown_s: float = 60.0
     cooldown_until: float | None = None
+    by_hand: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ SENTENCES: Final[Mapping[str, str]] = {
     "compaction paused": "automatic compaction paused after {n} failures in a row",
     "fallback": "`{primary}` failed {n} {turns} in a row; `{backup}` serves",
     "tripped": "`{primary}` failed {n} {turns} in a row; no backup, it keeps serving",
+    "probe failed": "the probe of `{primary}` failed; `{backup}` serves",
+    "by hand": "breaker tripped by hand; `{backup}` serves",
     "recovering": "cooldown over; this call is a probe of `{primary}`, {n} of {needed} succeeded",
     "closed": "`{primary}` is back: breaker primary again",
     "loop": "`{pattern}` gave the same result {n} times",

@@ -79,6 +79,9 @@ class Watch:
         page.on("pageerror", lambda e: self.errors.append(str(e)))
 
     def _dialog(self, dialog) -> None:
+        if dialog.type == "beforeunload":  # JupyterLab's own, on leaving an unsaved notebook
+            dialog.accept()
+            return
         self.dialogs.append(dialog.message)
         dialog.dismiss()
 

@@ -54,7 +54,9 @@ def test_N12_contrast_and_accessibility(page, theme) -> None:
     axe = (Path(spec.origin).parent / "axe.min.js").read_text()
     # all rules in one theme; colours, and only they, differ in the others
     only = {} if theme == "light" else {"runOnly": ["color-contrast"]}
-    some = RUNS if theme == "light" else ("fallback", "compacting", "cancelled", "failed", "completed")
+    some = (
+        RUNS if theme == "light" else ("fallback", "compacting", "cancelled", "failed", "completed")
+    )
     for name in some:
         show(page, RUNS[name], theme=theme, open_all=True)
         page.wait_for_timeout(130)  # a colour changes in 120 ms

@@ -69,8 +69,12 @@ def breaker(state="primary", *, failures=0, strikes=0, probes=0, chain=True, sin
         "fallback_activated": state != "primary",
         "cooldown_left_s": since,
         "last_cause": "",
-        "config": {"trip_threshold": 3, "recovery_timeout": 60.0, "recovery_successes_needed": 2,
-                   "max_fail_count": 2},
+        "config": {
+            "trip_threshold": 3,
+            "recovery_timeout": 60.0,
+            "recovery_successes_needed": 2,
+            "max_fail_count": 2,
+        },
     }
 
 
@@ -212,7 +216,7 @@ def recorded() -> dict[str, list[UiEvent]]:
     ]
     refused = {"error": "ProviderError", "kind": "authentication", "status": 401,
                "message": "401: the key was refused.\nRun  %agent key openai  then this cell again."}  # fmt: skip
-    fb = breaker("fallback", failures=3, strikes=1, since=60.0)
+    fb = breaker("fallback", strikes=1, since=60.0)  # tripping sets the failures back to 0
     return {
         "connecting": [opened(), *to_model(0.0), Ticked(at=1.4)],
         "streaming": [opened(), *turn1, *words(4.1, P1 + L1 + L2[:70], turn=1)],

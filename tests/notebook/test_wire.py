@@ -9,7 +9,7 @@ import pytest
 
 from notebook_agent.notebook.panel_state import PanelState, TextBlock, Thinking
 from notebook_agent.notebook.reducer import reduce, reduce_all
-from notebook_agent.notebook.wire import LIMIT, OPS, PanelWire, redacted, units
+from notebook_agent.notebook.wire import OPS, PanelWire, redacted, units
 from tests.notebook.recorded import FULL, THOUGHT, opened, recorded, to_model, words
 
 

@@ -72,12 +72,20 @@ def on_breaker(state: PanelState, e: Happened) -> PanelState:
     state = replace(state, breaker=now)
     if now.state == before.state:
         return state
-    count = now.failures or now.trip_at
-    if now.state == "fallback" and now.serves != now.primary:
-        words = say("fallback", primary=now.primary, n=count, backup=now.serves)
-        return add_items(state, Note("fallback", "wait", words), keep=True)
     if now.state == "fallback":
-        words = say("tripped", primary=now.primary, n=count)
+        backup = now.serves if now.serves != now.primary else ""
+        if now.by_hand:
+            key = "by hand"
+        elif before.state == "recovering":
+            key = "probe failed"
+        else:
+            key = "fallback" if backup else "tripped"
+        words = say(
+            key,
+            primary=now.primary,
+            n=now.failures or now.trip_at,
+            backup=backup or now.primary,
+        )
         return add_items(state, Note("fallback", "wait", words), keep=True)
     if now.state == "recovering":
         words = say("recovering", primary=now.primary, n=now.probes, needed=now.probes_needed)

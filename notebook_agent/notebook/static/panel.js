@@ -66,7 +66,7 @@ const STEPS = {
 	state(store, op, dirty) { store.s = op.state; dirty.state = true; },
 };
 
-// ---- small pure parts
+// ---- pure parts
 
 export const secondsOf = (left) => (left < 1 ? Math.max(0, left).toFixed(1) : String(Math.ceil(left))) + " s";
 export const clockOf = (s, done) => (done ? s.toFixed(1) : String(Math.floor(s))) + " s";
