@@ -6,8 +6,11 @@ Source: notebook side, running a cell and commands (D1-D6, D12, K03).
 from __future__ import annotations
 
 import logging
+import sys
+import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any
 
 from notebook_agent.core.result import RunResult
@@ -59,6 +62,14 @@ class Prepared:
         handle = self.driver.background()
         self.agent.background = [h for h in self.agent.background if not h.done] + [handle]
         return handle
+
+
+def _load_validator() -> None:
+    """Load the schema validator beside the first request: it takes seconds in some
+    environments, and at the first tool call it would stand in the engine's loop."""
+    if "jsonschema" not in sys.modules:
+        name = "notebook-agent-import"
+        threading.Thread(target=import_module, args=("jsonschema",), name=name, daemon=True).start()
 
 
 class NullView:
@@ -123,6 +134,8 @@ class RunVerbs(SessionCore):
             raise SessionBusy(plan.session)  # said before anything is shown
 
         async def start() -> RunResult:
+            if plan.tools or (plan.tools is None and len(runtime.registry)):
+                _load_validator()
             result: RunResult = await runtime.arun(plan.text, **plan.arguments())
             return result
 

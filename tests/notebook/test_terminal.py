@@ -133,3 +133,20 @@ def test_D20_what_observers_print_lands_in_its_cell(home):
     )
     execute(book, home)
     assert "turn ended" in texts(book.cells[2])
+
+
+def test_D16_pinned_static_notebooks_repeat_exactly(home):
+    env = {**home, "NOTEBOOK_AGENT_DISPLAY": "static", "NOTEBOOK_AGENT_PINNED": "1"}
+    cells = (
+        "%load_ext notebook_agent\nfrom notebook_agent import ScriptedModel\nm = ScriptedModel(['One.', 'Two.'], script='ok,503,ok', name='m')\n%agent model @m",
+        "%%agent\nfirst",
+        "%agent ask second",
+        "%agent fsm",
+        "%agent events",
+        "%agent status",
+        "%agent demo recover",
+        "_ = %agent audit\nprint(_.to_csv())",
+    )
+    first, second = (execute(notebook(*cells), env) for _ in range(2))
+    for one, two in zip(first.cells, second.cells, strict=True):
+        assert one.outputs == two.outputs
