@@ -26,6 +26,8 @@ def schema_faults(schema: Mapping[str, Any] | None, arguments: Any) -> list[str]
     """
     if not isinstance(schema, Mapping) or not schema:
         return []
+    # The package first: two threads that enter its modules at different doors break its import.
+    import jsonschema  # noqa: F401, PLC0415  # slow to import
     from jsonschema.exceptions import SchemaError  # noqa: PLC0415  # slow to import
     from jsonschema.validators import validator_for  # noqa: PLC0415  # slow to import
     from referencing import Registry  # noqa: PLC0415  # comes with jsonschema
