@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
 import functools
+import pathlib
+import uuid
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
 
 from notebook_agent.core.request import ToolConstraint, ToolSchema
 from notebook_agent.engine.tools import Tool, ToolRegistry, as_tool, tool
@@ -294,18 +298,12 @@ def test_refused_signatures():
         def f(a: int): ...
 
 
+class Options(TypedDict):
+    a: int
+    b: NotRequired[str]
+
+
 def test_typed_dicts_and_rich_types():
-    import datetime as dt
-    import pathlib
-    import uuid
-    from typing import NotRequired
-
-    from typing_extensions import TypedDict
-
-    class Options(TypedDict):
-        a: int
-        b: NotRequired[str]
-
     def f(o: Options, when: dt.datetime, path: pathlib.Path, u: uuid.UUID, t: tuple[int, str]): ...
 
     schema = params(f)
