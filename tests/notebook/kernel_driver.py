@@ -59,6 +59,7 @@ class Kernel:
         self.client.start_channels()
         self.client.wait_for_ready(timeout=60)
         self.answers: list[str] = []
+        self.opened: list[str] = []  # comms that the kernel has opened
 
     def send(self, code: str, *, allow_stdin: bool = True) -> str:
         return self.client.execute(code, allow_stdin=allow_stdin, store_history=True)
@@ -106,6 +107,8 @@ class Kernel:
             cell.outputs.append({"output_type": kind, **content})
         elif kind.startswith("comm_"):
             cell.comms.append({"type": kind, **content})
+            if kind == "comm_open":
+                self.opened.append(content["comm_id"])
         elif kind == "status" and content["execution_state"] == "idle":
             cell.idle_at = time.monotonic()
             idle.add(parent)
