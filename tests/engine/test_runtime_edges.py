@@ -358,3 +358,32 @@ def test_a_run_waits_on_nothing_after_its_end() -> None:
         return len(asyncio.all_tasks()) - before
 
     assert run_virtual(story()) == 0
+
+
+def test_B58_what_a_run_writes_does_not_grow_with_its_past() -> None:
+    sizes = []
+
+    class Weighing(MemoryStore):
+        def commit(self, commit):
+            snapshot = commit.snapshot
+            size = len(str(commit.record.to_json()))
+            if snapshot is not None:
+                size += len(str(snapshot.data)) + sum(len(str(m)) for m in snapshot.pending)
+            sizes[-1] += size
+            super().commit(commit)
+
+    runtime = make(["ok"], store=Weighing(), counter=CharCounter(per_message=4))
+    for _ in range(150):
+        sizes.append(0)
+        run(runtime, "same")
+    early, late = sizes[5], sizes[-1]
+    assert abs(late - early) < 60  # a few digits of ids, counts and watermark
+    assert runtime.counter.messages_counted == 300
+
+
+def test_B75_snapshot_is_kept_on_failure_and_deleted_on_success() -> None:
+    runtime = make(["x"], script="ok,401")
+    done = run(runtime)
+    failed = failing(runtime).result
+    assert runtime.store.get_snapshot(done.run.id) is None
+    assert runtime.store.get_snapshot(failed.run.id) is not None
