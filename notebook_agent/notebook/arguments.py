@@ -8,6 +8,7 @@ Source: notebook side, commands (D6, D8, N11).
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -119,7 +120,9 @@ def parse_cell(line: str) -> CellOptions:
             "--tools and --no-tools contradict each other.\n"
             f"Type:  %%agent --tools {','.join(options.tools)}"
         )
-    if options.into is not None and not options.into.isidentifier():
+    if options.into is not None and (
+        not options.into.isidentifier() or keyword.iskeyword(options.into)
+    ):
         raise UsageError(
             f"--into needs the name of a variable; {options.into!r} is none.\n"
             "Type:  %%agent --into answer"

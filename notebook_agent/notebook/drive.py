@@ -55,6 +55,12 @@ class View(Protocol):
         ...
 
 
+class _NoView:
+    def open(self) -> None: ...
+    def tick(self) -> None: ...
+    def close(self, outcome: Outcome) -> None: ...
+
+
 class RunDriver:
     """Drives one run.
 
@@ -101,7 +107,7 @@ class RunDriver:
             AgentError: The run failed.
         """
         with self._road.served():
-            self._view.open()
+            self._drawn(self._view.open)
             work = self._begin()
             wake = _wake_when_done(work)
             deadline: float | None = None
@@ -133,7 +139,7 @@ class RunDriver:
                 "Type it at the top of a cell:  %%agent     or:  await agent.aask(...)"
             )
         with self._road.served():
-            self._view.open()
+            self._drawn(self._view.open)
             work = self._begin()
             wake = threading.Event()
             work.add_done_callback(lambda _w: wake.set())
@@ -152,7 +158,7 @@ class RunDriver:
 
     def background(self) -> BackgroundRun:
         """Start the run and return its handle; the view goes on on the kernel's loop."""
-        self._view.open()
+        self._drawn(self._view.open)
         return BackgroundRun(self, self._begin())
 
     def _begin(self) -> Work[RunResult]:
@@ -168,7 +174,16 @@ class RunDriver:
 
     def _show(self) -> None:
         self._print_caught()
-        self._view.tick()
+        self._drawn(self._view.tick)
+
+    def _drawn(self, draw: Callable[[], None]) -> None:
+        """A view that breaks must not take the run with it, or leave it running unseen."""
+        try:
+            draw()
+        except Exception as error:
+            log.exception("the view failed; the run goes on without it")
+            self._view = _NoView()
+            sys.stdout.write(f"the view failed ({type(error).__name__}); the run goes on\n")
 
     def _print_caught(self) -> None:
         printed = self._printed
@@ -218,7 +233,7 @@ class RunDriver:
         if not self._closed:
             self._closed = True
             self._print_caught()
-            self._view.close(outcome)
+            self._drawn(lambda: self._view.close(outcome))
 
     def tick(self) -> None:
         """One tick of a background run."""
@@ -238,7 +253,8 @@ def _no_interrupts() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        if before is not None:  # None: a handler that Python did not install
+            signal.signal(signal.SIGINT, before)
 
 
 def internal_error(error: BaseException) -> AgentError:

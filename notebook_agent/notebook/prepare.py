@@ -93,7 +93,7 @@ def plan_run(agent: SessionCore, body: str, options: CellOptions) -> Plan:
     model = _model(agent, options)
     if model is None:
         agent.use_default_model(session)
-    inserted = _insert(agent, body, options)
+    inserted = _insert(agent, body, options, session)
     if not inserted.text.strip():
         raise InputRejected(
             "The prompt is empty; nothing was sent.\nType it below the line, or:  %agent ask TEXT"
@@ -126,8 +126,8 @@ def _model(agent: SessionCore, options: CellOptions) -> ModelClient | None:
     return agent.models_book.client(options.model)
 
 
-def _insert(agent: SessionCore, body: str, options: CellOptions) -> Inserted:
-    window = agent.window(options.model)
+def _insert(agent: SessionCore, body: str, options: CellOptions, session: str) -> Inserted:
+    window = agent.effective_window(session, options.model)
 
     def fits(expression: str, text: str) -> None:
         # A token is at least one byte: most values need no counting.

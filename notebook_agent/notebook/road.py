@@ -214,4 +214,5 @@ def _interruptible() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        if before is not None:  # None: a handler that Python did not install
+            signal.signal(signal.SIGINT, before)

@@ -13,6 +13,7 @@ from collections.abc import Coroutine, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from notebook_agent.core.compaction import CompactionPolicy
 from notebook_agent.core.context import TokenCounter
 from notebook_agent.core.messages import ToolCallPart
 from notebook_agent.core.policy import RuntimePolicy
@@ -165,6 +166,16 @@ class SessionCore:
         found = None if capabilities is None else capabilities().context_window
         limit = self.policy().max_input_tokens
         return found if limit is None or found is None else min(found, limit)
+
+    def effective_window(self, session: str, model: str | None = None) -> int | None:
+        """Window that a run may fill: the model's, capped by the session's policy; the policy's
+        where the model does not say; None = no limit at all."""
+        runtime = self._runtimes.get(session)
+        limit = CompactionPolicy().window if runtime is None else runtime.compaction.window
+        known = self.window(model)
+        if not limit:
+            return known
+        return limit if known is None else min(known, limit)
 
     # ---- counting ----------------------------------------------------------------------------
 

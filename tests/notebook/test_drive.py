@@ -380,3 +380,20 @@ async def test_D5_background_failure_comes_with_the_result(engine):
     with pytest.raises(ProviderError):
         handle.wait()
     assert "ProviderError" in repr(handle)
+
+
+@pytest.mark.parametrize("where", ["open", "tick", "close"])
+async def test_a_view_that_breaks_leaves_the_run_alone(engine, where, capsys):
+    view = SpyView()
+
+    def broken(*_):
+        raise OSError("no front end")
+
+    setattr(view, where, broken)
+
+    async def slow():
+        await asyncio.sleep(0.1)
+        return result()
+
+    assert (await driver(slow, engine, view=view).awaited()).text == "done"
+    assert capsys.readouterr().out == "the view failed (OSError); the run goes on\n"
