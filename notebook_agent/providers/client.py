@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, ClassVar, Final
@@ -33,6 +34,11 @@ __all__ = ["HttpModelClient", "hide", "unsupported"]
 # After the reply's end marker the rest of the body is a few bytes that are usually here already.
 # Reading them lets the connection be used again; a server that keeps it open is not waited for.
 _DRAIN_S: Final = 0.05
+# Words in which services say that they do not know the model, where the status is a plain 400.
+_NO_MODEL: Final = re.compile(
+    r"(invalid|unknown|unsupported) model|model\b.{0,80}(not found|does not exist|not supported|unknown)",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 def unsupported(feature: str, who: str, what: str) -> ProviderError:
@@ -251,6 +257,13 @@ class HttpModelClient:
             document = None
         if document is not None and self.reply_events(document, out):
             return out, None
+        if document is None and _looks_streamed(body):
+            # A server that streams whatever it is asked, or mislabels its stream.
+            decoder = self.make_decoder("text/event-stream", self._caps)
+            if decoder is not None:
+                out = decoder.feed(body) + decoder.finish()
+                failed = decoder.failure
+                return out, None if failed is None else self._explained(failed)
         error = from_error_object(document) or self._no_reply(body)
         return [], self._explained(error)
 
@@ -351,7 +364,11 @@ class HttpModelClient:
             name = f"{self.provider}:{model or self._model}"
             if error.kind is ErrorKind.AUTHENTICATION:
                 error.hint = f"Set the key for {self.provider} with:  %agent key {self.provider}"
-            elif error.status == 404 or error.error_type == "model_not_found":
+            elif (
+                error.status == 404
+                or error.error_type == "model_not_found"
+                or (error.kind is ErrorKind.BAD_REQUEST and _NO_MODEL.search(error.message))
+            ):
                 error.hint = f"{name} is not known there. List what is:  %agent models"
             elif error.quota:
                 error.hint = (
@@ -359,6 +376,12 @@ class HttpModelClient:
                     "%%agent -m provider:name"
                 )
         return bare_error(error)
+
+
+def _looks_streamed(body: bytes) -> bool:
+    start = body[:64].lstrip(b"\xef\xbb\xbf \t\r\n")
+    events = start.startswith((b"data:", b"event:", b": ", b":\n", b":\r"))
+    return events or (start[:1] == b"{" and b"\n{" in body)  # or a document a line
 
 
 async def _drain(chunks: Any) -> None:

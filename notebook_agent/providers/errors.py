@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC
-from email.utils import parsedate_to_datetime
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from notebook_agent.errors import ErrorKind, ProviderError
+from notebook_agent.providers.retry_after import parse_retry_after
 
 __all__ = [
     "Refusal",
@@ -21,7 +20,6 @@ __all__ = [
     "from_error_object",
     "from_response",
     "malformed",
-    "parse_retry_after",
     "truncated",
 ]
 
@@ -317,50 +315,6 @@ def _read(status: int, body: bytes, host: str) -> Refusal:
             f"{host} answered HTTP {status} with an HTML page{named}: a proxy or a wrong address?"
         )
     return Refusal(f"{host} answered HTTP {status}: {' '.join(text.split())[:300]}")
-
-
-_SECONDS: Final = re.compile(r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
-
-
-def parse_retry_after(
-    headers: Sequence[tuple[str, str]], wall: Callable[[], float]
-) -> float | None:
-    """Seconds to wait as the answer says, None when it does not or says nonsense (R01).
-
-    ``retry-after-ms`` beats ``retry-after``. Seconds may have a fraction and spaces; a date in
-    the past is 0; a zone of ``-0000`` is UTC; a negative number, an empty value or other words
-    are None. Repeated values: the longest wait. A very large one is kept as it is: the ladder
-    decides what to do with it (L59).
-
-    Args:
-        headers: (lower-case name, value) pairs.
-        wall: Seconds since the epoch.
-    """
-    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        found = [_one_wait(v, scale, wall) for key, v in headers if key == name]
-        waits = [w for w in found if w is not None]
-        if waits:
-            return max(waits)
-    return None
-
-
-def _one_wait(value: str, scale: float, wall: Callable[[], float]) -> float | None:
-    value = value.strip()
-    if _SECONDS.fullmatch(value):
-        seconds = float(value) * scale
-        return seconds if seconds != float("inf") else None
-    if scale == 1.0:
-        try:
-            when = parsedate_to_datetime(value)
-            if when.tzinfo is None:  # "-0000" comes back naive
-                when = when.replace(tzinfo=UTC)
-            return max(0.0, when.timestamp() - wall())
-        except (ValueError, TypeError, IndexError, OverflowError):
-            pass
-    if "," in value:  # repeated headers that a library joined
-        waits = [_one_wait(part, scale, wall) for part in value.split(",")]
-        return max((w for w in waits if w is not None), default=None)
-    return None
 
 
 def malformed(payload: bytes, why: str = "") -> ProviderError:

@@ -15,8 +15,8 @@ from notebook_agent.providers.errors import (
     error_object,
     from_error_object,
     from_response,
-    parse_retry_after,
 )
+from notebook_agent.providers.retry_after import parse_retry_after
 
 NOW = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 
@@ -271,6 +271,21 @@ def test_R01_milliseconds_win_and_repeats_take_the_longest():
     assert parse_retry_after([("retry-after-ms", "x"), ("retry-after", "7")], lambda: NOW) == 7
     assert parse_retry_after([("retry-after", "1"), ("retry-after", "9")], lambda: NOW) == 9
     assert parse_retry_after([], lambda: NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ([("x-ratelimit-remaining-requests", "0"), ("x-ratelimit-reset-requests", "1m2.5s")], 62.5),
+        ([("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", "120ms")], 0.12),
+        ([("x-ratelimit-remaining-tokens", "9"), ("x-ratelimit-reset-tokens", "120ms")], None),
+        ([("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", str(int(NOW + 5) * 1000))], 5.0),
+        ([("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "soon")], None),
+        ([("x-ratelimit-remaining-requests", "0"), ("x-ratelimit-reset-requests", "9s"), ("retry-after", "2")], 2.0),
+    ],
+)  # fmt: skip
+def test_R01_the_reset_of_a_limit_stands_in(headers, expected):
+    assert parse_retry_after(headers, lambda: NOW) == expected
 
 
 @given(st.text(max_size=40))

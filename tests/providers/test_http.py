@@ -419,6 +419,7 @@ async def test_a_server_that_ignores_stream_is_understood():
             "HTML page",
         ),
         (json_reply({"hello": 1}), "no reply"),
+        (Reply([b'{"choices": [{"mess'], headers={"content-type": "application/json"}), "no reply"),
         (Reply([b"not json"], headers={"content-type": "application/json"}), "no reply"),
         (Reply([], headers={"content-type": "application/json"}), "no reply"),
     ],

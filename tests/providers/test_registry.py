@@ -280,6 +280,7 @@ async def test_list_models(monkeypatch):
         (json_reply({"error": {"message": "Incorrect API key"}}, 401), "%agent key groq"),
         (json_reply({"error": {"message": "no such model", "code": "model_not_found"}}, 404), "%agent models"),
         (json_reply({"error": {"message": "no such model", "code": "model_not_found"}}, 400), "%agent models"),
+        (json_reply({"message": "Invalid model: m", "code": "1500"}, 400), "%agent models"),
         (json_reply({"error": {"message": "empty", "code": "insufficient_quota"}}, 429), "no quota left"),
         (json_reply({"error": {"message": "Unknown parameter: 'temprature'", "type": "invalid_request_error"}}, 400), "temprature"),
     ],
