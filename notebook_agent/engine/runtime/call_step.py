@@ -99,7 +99,6 @@ def _failed(run: RunContext, error: AgentError, built: Built) -> o.TurnOutcome:
     """ContextOverBudget once a turn when the provider says too long, else ProviderError (M1)."""
     facts = run.frame.facts
     call = run.llm.last_attempts
-    run.error = error
     if isinstance(error, ProviderError) and error.overflow and facts.overflows == 0:
         facts.overflows += 1
         facts.failed_attempts += call.attempts

@@ -166,6 +166,7 @@ def _move(run: RunContext, outcome: o.TurnOutcome, action: TurnAction) -> None:
             frame.state = TurnState.BUILDING_CONTEXT
         case BreakLoop() | Fail():
             frame.ended = _ending(action)
+            run.error = action.error if isinstance(action, Fail) else None
 
 
 def _ending(action: BreakLoop | Fail) -> dict[str, Any]:
