@@ -5,12 +5,15 @@ Source: LLM turn, "Event routing, exactly" (L30, L45-L47).
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from notebook_agent.core import events as e
+from notebook_agent.core.agent_events import AgentEvent, ToolCallCompleted, ToolCallStarted
 from notebook_agent.core.event_routes import EVENT_ROUTES, EventRoute
+from notebook_agent.core.messages import Message, MessagePart, ToolCallPart
 from notebook_agent.engine.observers import (
     AttemptResetInfo,
     ObserverHub,
@@ -18,7 +21,7 @@ from notebook_agent.engine.observers import (
     ThinkingDelta,
 )
 
-__all__ = ["Delivery"]
+__all__ = ["Delivery", "tell_calls"]
 
 log = logging.getLogger("notebook_agent.turn")
 
@@ -54,6 +57,7 @@ class Delivery:
         self._start = now()
         self.ttft_s: float | None = None
         self.shown = False
+        self._closed = 0
         self.sinks: dict[type, Callable[[Any], None] | None] = {
             kind: self._sink_of(route) for kind, route in EVENT_ROUTES.items()
         }
@@ -63,10 +67,26 @@ class Delivery:
         self.ttft_s = self._now() - self._start
         self.shown = True
 
+    def lane(
+        self, event: object, parts: Sequence[MessagePart], emit: Callable[[AgentEvent], None]
+    ) -> None:
+        """Tell of a call when its lane opens and when it closes (B68); text lanes say nothing.
+
+        ``parts`` are the attempt's closed parts, the event's own folded in.
+        """
+        if type(event) is e.PartStart and isinstance(event.part, ToolCallPart):
+            emit(ToolCallStarted(call_id=event.part.id, tool_name=event.part.name))
+        elif type(event) is e.PartStop and len(parts) > self._closed:
+            self._closed = len(parts)
+            part = parts[-1]
+            if isinstance(part, ToolCallPart):
+                emit(_completed(part))
+
     def reset(self, attempt: int, cause: str) -> None:
         """What came so far is void (L47)."""
         self.ttft_s = None
         self.shown = False
+        self._closed = 0
         stream_reset = getattr(self._streamer, "reset", None)
         if callable(stream_reset):
             try:
@@ -108,3 +128,15 @@ class Delivery:
 
     def _to_thinking(self, delta: e.Thinking) -> None:
         self._hub.fire("on_thinking_delta", ThinkingDelta(self._turn, delta.text))
+
+
+def tell_calls(message: Message, emit: Callable[[AgentEvent], None]) -> None:
+    """The calls of a reply that came whole: unstreamed, or rescued (B68)."""
+    for part in message.tool_calls:
+        emit(ToolCallStarted(call_id=part.id, tool_name=part.name))
+        emit(_completed(part))
+
+
+def _completed(part: ToolCallPart) -> ToolCallCompleted:
+    text = part.raw or ("" if part.input is None else json.dumps(part.input, ensure_ascii=False))
+    return ToolCallCompleted(call_id=part.id, tool_name=part.name, arguments=text)

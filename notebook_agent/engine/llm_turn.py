@@ -30,7 +30,7 @@ from notebook_agent.core.route import Route
 from notebook_agent.core.verdict import judge_reply
 from notebook_agent.engine.cancel import CancelSignal, DeadlineReached, race
 from notebook_agent.engine.clock import Surroundings
-from notebook_agent.engine.delivery import Delivery
+from notebook_agent.engine.delivery import Delivery, tell_calls
 from notebook_agent.engine.failures import as_agent_error, timed_out
 from notebook_agent.engine.observers import ObserverHub, TurnStart
 from notebook_agent.engine.record import Recorder
@@ -271,6 +271,8 @@ class LlmTurn:
                         delivery.reset(event.attempt, event.cause)
                     elif type(event) is e.StreamFallback:
                         rescued = event.response
+                    else:
+                        delivery.lane(event, handler.accumulator.parts, self.emit)
         finally:
             facts.attempts = handler.attempt
             facts.failed_usage = handler.failed_usage
@@ -300,6 +302,7 @@ class LlmTurn:
                 if not delivery.shown:
                     delivery.first_fragment()
                 delivery.text(e.Text(part.text, part.refusal))
+        tell_calls(rescued.message, self.emit)
         facts = self.last_attempts
         facts.rescued = True
         facts.ttft_s = delivery.ttft_s
@@ -325,6 +328,7 @@ class LlmTurn:
                 )  # fmt: skip
             raise
         facts.ttft_s = self.surroundings.now() - started
+        tell_calls(response.message, self.emit)
         return response
 
     async def _call_once(
@@ -357,8 +361,7 @@ class LlmTurn:
     ) -> AgentError:
         """L72, for whatever ended the turn."""
         if isinstance(error, asyncio.CancelledError):
-            # Ruling: L127. The task's own count of cancellations is left as it is, so whoever
-            # cancelled can still tell (``asyncio.current_task().cancelling()``).
+            # Ruling: L127. The task's own count of cancellations stays, for whoever cancelled.
             known: AgentError = Cancelled()
         else:
             known = as_agent_error(error)
