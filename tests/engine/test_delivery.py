@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from notebook_agent.core.agent_events import ToolCallCompleted, ToolCallStarted
 from notebook_agent.core.request import TurnMode
+from notebook_agent.engine.clock import pinned
 from notebook_agent.engine.observers import Observer
 from notebook_agent.engine.runtime import AgentRuntime
 from notebook_agent.providers.scripted import Reply, ScriptedModel, call
-from tests.conftest import fixed_surroundings, run_virtual
 
 
 @pytest.mark.parametrize("mode", [TurnMode.STREAMING, TurnMode.NON_STREAMING])
@@ -25,8 +27,8 @@ def test_B68_calls_are_told_with_their_arguments(mode) -> None:
                 )
 
     model = ScriptedModel([Reply("look", tool_calls=[call("find", q="x"), call("now")]), "done"])
-    runtime = AgentRuntime(model, observers=[Watch()], mode=mode, surroundings=fixed_surroundings())
-    run_virtual(runtime.arun("hi"))
+    runtime = AgentRuntime(model, observers=[Watch()], mode=mode, surroundings=pinned())
+    asyncio.run(runtime.arun("hi"))
     assert seen == [
         ("ToolCallStarted", "find", ""),
         ("ToolCallCompleted", "find", '{"q": "x"}'),
