@@ -195,6 +195,10 @@ class Notebook:
         """The live panel in a cell."""
         return self.output(i).locator(".na")
 
+    def shown(self, i: int) -> str:
+        """Text of a cell even while it runs, for messages."""
+        return self.output(i).inner_text()
+
     def text(self, i: int) -> str:
         return self.output(i).inner_text()
 

@@ -76,20 +76,24 @@ class UpdateSink:
         self._display(made, metadata=self._meta, display_id=self._id, update=not first)
 
 
+HOW: Final = "live panel, where widgets work: %%agent --show panel"
+
+
 def running_bundle(state: PanelState) -> dict[str, str]:
     """A run in progress: status, the end of the reply, what is happening."""
     mark = PLAIN_MARKS.get(state.status, "◧")
     head = f"{mark} {state.status} · {state.model} · {int(state.seconds)} s"
     line = plain(state.line)
     plain_tail, html_tail = _tail(state)
-    text = "\n\n".join(part for part in (visible(head), plain_tail, visible(line)) if part)
+    text = "\n\n".join(part for part in (visible(head), plain_tail, visible(line), HOW) if part)
     extra = ""
     if state.breaker.state != "primary":
         extra = f"<br>{escape(breaker_line(state.breaker, state.gauge, at=state.at))}"
     markup = (
         '<div style="padding: 0 16px; font-size: 15px; line-height: 1.6" dir="auto">'
         f'<p style="font-size: 13px; line-height: 40px; margin: 0"><strong>{escape(head)}</strong></p>'
-        f'{html_tail}<p style="font-size: 13px">{escape(line)}{extra}</p></div>'
+        f'{html_tail}<p style="font-size: 13px">{escape(line)}{extra}</p>'
+        f'<p style="font-size: 12px">{escape(HOW)}</p></div>'
     )
     return {"text/plain": text, "text/html": markup}
 

@@ -281,7 +281,7 @@ export function makeView(store, el, say) {
 		const b = s.breaker, g = s.gauge, p = percent(g), live = STATES[s.at], mark = s.marks[s.at];
 		const set = (k, v) => { if (d.p.dataset[k] !== v) d.p.dataset[k] = v; };
 		set("status", s.status); set("breaker", b.state); set("shape", shapeOf(s.status));
-		set("pulse", !s.done && s.status !== "streaming" ? "yes" : "no");
+		set("pulse", !s.done && !store.tail ? "yes" : "no");
 		once("status", s.status, () => fill(d.status, icon(s.status), h("", s.status)));
 		once("model", [s.model, s.scripted], () => fill(d.model, name(s)));
 		once("brk", b.state, () => fill(d.brk, icon(b.state), h("", b.state)));
