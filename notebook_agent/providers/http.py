@@ -22,6 +22,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 from notebook_agent.errors import ConfigError, ErrorKind, ProviderError
 from notebook_agent.providers.base import READ_GAP_S
 from notebook_agent.providers.errors import from_response
+from notebook_agent.providers.failures import transport_failure
 from notebook_agent.providers.secret import Secret, guard_logs, scrub
 from notebook_agent.providers.transport import (
     ByteStream,
@@ -342,44 +343,14 @@ class Wire:
         """
         if isinstance(caught, ProviderError):
             return caught
-        name = type(caught).__name__
-        host = self.endpoint.host
-        words = self.clean(" ".join(str(caught).split()))[:300]
-        if name == "ConnectTimeout":
-            return ProviderError(
-                ErrorKind.TIMEOUT,
-                f"No connection to {host} within {self.settings.connect_timeout_s:g} s.",
-                hint="Check the base URL and the network.",
-            )
-        if "Timeout" in name:
-            return ProviderError(
-                ErrorKind.TIMEOUT,
-                f"{host} sent nothing for {self.settings.read_gap_s or READ_GAP_S.get() or 0:g} s.",
-            )
-        if "ConnectError" in name or isinstance(caught, ConnectionRefusedError):
-            return ProviderError(
-                ErrorKind.TRANSPORT,
-                f"Cannot connect to {host}: {words or 'connection failed'}.",
-                hint=f"Is a server running there? The base URL is {self.endpoint.url}",
-            )
-        if "Decoding" in name:
-            return ProviderError(
-                ErrorKind.TRANSPORT, f"The body that {host} sent does not decompress: {words}"
-            )
-        if name in ("UnsupportedProtocol", "InvalidURL", "LocalProtocolError"):
-            return ProviderError(
-                ErrorKind.BAD_REQUEST, f"The request to {host} cannot be sent: {words}"
-            )
-        if name.startswith("Proxy"):
-            return ProviderError(
-                ErrorKind.TRANSPORT,
-                f"The proxy refused the connection to {host}: {words}",
-                hint="Proxies come from HTTP_PROXY, HTTPS_PROXY and NO_PROXY.",
-            )
-        when = "while the reply was read" if reading else "before it answered"
-        return ProviderError(
-            ErrorKind.TRANSPORT,
-            f"The connection to {host} broke {when}: {words or name}",
+        return transport_failure(
+            type(caught).__name__,
+            self.clean(" ".join(str(caught).split()))[:300],
+            host=self.endpoint.host,
+            url=self.endpoint.url,
+            connect_s=self.settings.connect_timeout_s,
+            gap_s=self.settings.read_gap_s or READ_GAP_S.get() or 0.0,
+            reading=reading,
         )
 
 

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 
@@ -170,13 +172,21 @@ class Server:
         return True
 
 
+# A certificate for localhost that nobody trusts, with its key: for these tests only.
+CERTIFICATE = Path(__file__).with_name("tls.pem")
+
+
 @asynccontextmanager
-async def serve(*replies: Reply | Callable[[Request], Reply]):
+async def serve(*replies: Reply | Callable[[Request], Reply], tls: bool = False):
     """A server for the time of the block."""
     server = Server(list(replies))
-    listening = await asyncio.start_server(server.handle, "127.0.0.1", 0)
+    context = None
+    if tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(CERTIFICATE)
+    listening = await asyncio.start_server(server.handle, "127.0.0.1", 0, ssl=context)
     server.port = listening.sockets[0].getsockname()[1]
-    server.url = f"http://127.0.0.1:{server.port}"
+    server.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.port}"
     try:
         yield server
     finally:
