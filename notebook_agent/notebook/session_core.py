@@ -34,6 +34,8 @@ __all__ = ["SessionCore", "current_surroundings"]
 
 T = TypeVar("T")
 
+OWN_MODELS = ("demo", "replay")  # sessions whose model is part of what they show
+
 
 def current_surroundings(settings: Settings) -> Surroundings:
     """The real clock and ids, or the pinned ones (D16)."""
@@ -244,7 +246,7 @@ class SessionCore:
         """
         client = self.models_book.client(self.model_name())
         runtime = self.runtime(session)
-        if session != "demo" and runtime.primary != full_name(client):
+        if session not in OWN_MODELS and runtime.primary != full_name(client):
             runtime.switch_model(client)
 
     def _primary(self, model: ModelClient | None) -> ModelClient:
@@ -281,6 +283,10 @@ class SessionCore:
         given = json.dumps(call.input, ensure_ascii=False)
         shown = given if len(given) <= 200 else given[:200] + "..."
         return await self.road.ask(f"The model wants to run {call.name}({shown}). Allow? [y/N] ")
+
+    def adopt(self, name: str, runtime: Any) -> None:
+        """Keep a runtime that was made for a purpose as a session of this kernel."""
+        self._runtimes[name] = runtime
 
     @property
     def sessions(self) -> list[str]:

@@ -641,3 +641,30 @@ def test_key_is_asked_for_and_never_shown(agent, monkeypatch):
     assert registry.key_for("openai").reveal() == "sk-typed-0123456789"
     with pytest.raises(UsageError, match="key openai"):
         agent.key("opnai")
+
+
+def test_replay_speed_drives_the_real_engine_by_the_file(agent, tmp_path):
+    def double(x: int) -> int:
+        """Double a number."""
+        calls.append(x)
+        return x * 2
+
+    calls: list[int] = []
+    agent.namespace["double"] = double
+    faulty = ScriptedModel(
+        [Reply(tool_calls=[ToolCallPart("c", "double", {"x": 4})]), "It is eight, I think."],
+        script="503,ok,drop@2,ok",
+        name="faulty",
+    )
+    agent.model(faulty)
+    first = agent.ask("double 4", tools=("double",), record=str(tmp_path / "run.jsonl"))
+    assert [t.attempts for t in first.turns] == [2, 2]
+    made = agent.prepare_replay(str(tmp_path / "run.jsonl"), speed=100.0)
+    again = made.blocking()
+    assert calls == [4]  # the notebook's own tool did not run again
+    assert again.text == first.text
+    assert [t.attempts for t in again.turns] == [2, 2]
+    assert [t.tool_calls[0].input for t in again.turns if t.tool_calls] == [{"x": 4}]
+    assert len(faulty.calls) == 4
+    agent.export(str(tmp_path / "x.json"))
+    assert "replay" in agent.sessions

@@ -51,10 +51,9 @@ class ReplayVerbs(RunVerbs):
             return self.replay_steps(path)
         if check or speed is None:
             return self.replay(path)
-        raise AgentError(
-            "--speed is not in this version: the engine cannot be driven by a run file yet.\n"
-            f"Type:  %agent replay {path} --step"
-        )
+        from notebook_agent.notebook.redrive import Redrive  # noqa: PLC0415  # only when asked
+
+        return Redrive(self, path, speed)
 
     def replay(self, path: str) -> Report:
         """Recompute every action of a run file and compare; no engine, no provider.

@@ -214,5 +214,5 @@ class TeachVerbs(RunVerbs):
             surroundings=self.surroundings,
             counter=self.counter,
         )
-        self._runtimes["demo"] = runtime
+        self.adopt("demo", runtime)
         return runtime
