@@ -15,6 +15,7 @@
     ├── SessionBusy             a run of this session is in progress
     ├── InputRejected           the prompt was refused before anything was sent
     ├── ToolFailed              a tool failed and the policy says to stop
+    ├── StructuredOutputError   the reply is not of the schema that was asked for
     ├── StoreError              a record could not be written or read
     └── ConfigError             a setting: its field, value and legal range
 
@@ -44,6 +45,7 @@ __all__ = [
     "RestingModel",
     "SessionBusy",
     "StoreError",
+    "StructuredOutputError",
     "TokenBudgetExhausted",
     "ToolFailed",
     "error_from_json",
@@ -290,6 +292,28 @@ class ToolFailed(AgentError):
         self.tool = tool
 
 
+class StructuredOutputError(AgentError):
+    """The reply is not of the schema that was asked for; ``partial_text`` is the raw reply.
+
+    Args:
+        faults: What is wrong, one line each, ``path: what``.
+        path: Place of the first fault in the JSON, like ``$.items[0].price``.
+        raw: The reply's text.
+        reason: Why no repair helped or was tried.
+    """
+
+    def __init__(
+        self, schema: str, faults: Sequence[str], *, path: str = "$", raw: str = "", reason: str = ""
+    ) -> None:
+        more = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""
+        super().__init__(
+            f"The reply is not a valid {schema}: {'; '.join(faults[:3])}{more}.\n"
+            f"{f'{reason} ' if reason else ''}The raw text is kept; see:  %agent show"
+        )
+        self.schema, self.faults, self.path, self.reason = schema, tuple(faults), path, reason
+        self.partial_text = raw
+
+
 class StoreError(AgentError):
     """A record could not be written or read (B62, B74)."""
 
@@ -351,7 +375,7 @@ _TREE: Mapping[str, type[AgentError]] = {
     for kind in (
         AgentError, Cancelled, ProviderError, RateLimitEscalation, FallbackExhausted,
         ContextExceeded, LimitReached, TokenBudgetExhausted, LoopDetected, InvalidTransition,
-        SessionBusy, InputRejected, ToolFailed, StoreError, ConfigError,
+        SessionBusy, InputRejected, ToolFailed, StructuredOutputError, StoreError, ConfigError,
     )
 }  # fmt: skip
 

@@ -22,6 +22,7 @@ ONE_OF_EACH = [
     errors.SessionBusy("default"),
     errors.InputRejected("empty"),
     errors.ToolFailed("find", "boom"),
+    errors.StructuredOutputError("Person", ["$.age: not a number"], path="$.age", raw="{}"),
     errors.StoreError("disk full"),
     errors.ConfigError(field="jitter_factor", value=2.0, legal="0 to 1"),
 ]  # fmt: skip

@@ -37,6 +37,8 @@ from notebook_agent.providers.encoding import (
     open_exchange,
     sent_tools,
 )
+from notebook_agent.providers.forced_tool import forced_tool
+from notebook_agent.providers.schema_forms import closed_schema
 from notebook_agent.providers.secret import Secret
 from notebook_agent.providers.sse import StreamCaps
 
@@ -116,7 +118,8 @@ class AnthropicMessages(HttpModelClient):
 
     Args:
         model: The bare model name.
-        prompt_cache: Put a cache marker behind tools and system prompt.
+        prompt_cache: Put cache markers behind tools, system prompt and the last message: the next
+            turn, which begins with the same, reads them from the provider's cache.
         given: Everything else as :class:`HttpModelClient`.
     """
 
@@ -144,6 +147,8 @@ class AnthropicMessages(HttpModelClient):
         pieces = encode_with_state(
             request.messages, states, _MEMO, _encode_message, _assistant, lambda _role: True
         )
+        if self._cache and pieces:
+            pieces[-1] = _marked(pieces[-1])
         body: dict[str, Any] = {
             "model": model,
             "max_tokens": self._capabilities.max_output or _MAX_TOKENS,
@@ -156,14 +161,9 @@ class AnthropicMessages(HttpModelClient):
                 body["system"] = [block]
         if stream:
             body["stream"] = True
-        tools = sent_tools(request, options)
         if options.tool_constraint is ToolConstraint.GRAMMAR:
             raise unsupported("tool_constraint", self.provider, "keep tools to a grammar")
-        if tools is not None:
-            strict = options.tool_constraint is ToolConstraint.STRICT
-            body["tools"] = self._tools.get(tools, strict, lambda t: _tool(t, strict))
-        if options.response_format is not None:
-            body["output_config"] = {"format": self._format(options.response_format)}
+        body |= self._tools_and_format(request, options)
         body |= options.extra
         return "/v1/messages", encode_json(body)
 
@@ -198,6 +198,33 @@ class AnthropicMessages(HttpModelClient):
         found = reply.get("input_tokens") if isinstance(reply, dict) else None
         return found if isinstance(found, int) else None
 
+    def native_format(self, name: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The format that forces a schema; None where the service has no form for it."""
+        closed = closed_schema(schema)
+        return None if closed is None else {"type": "json_schema", "name": name, "schema": closed}
+
+    def _tools_and_format(self, request: StreamRequest, options: RequestOptions) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        tools, forced = sent_tools(request, options), forced_tool(options)
+        if tools is not None:
+            strict = options.tool_constraint is ToolConstraint.STRICT and forced is None
+            key = (strict, self._cache)
+            out["tools"] = self._tools.get(
+                tools, key, lambda t: _tool(t, strict, marked=self._cache and t is tools[-1])
+            )
+        elif called := _called(request.messages):
+            # The service refuses calls and results in a conversation when no tool is defined.
+            # Their names are enough, and none may be called (L18: the schemas stay at home).
+            out["tools"] = [{"name": n, "input_schema": {"type": "object"}} for n in called]
+            out["tool_choice"] = {"type": "none"}
+        if forced is not None:
+            out["tool_choice"] = {
+                "type": "tool", "name": forced.name, "disable_parallel_tool_use": True,
+            }  # fmt: skip
+        elif options.response_format is not None:
+            out["output_config"] = {"format": self._format(options.response_format)}
+        return out
+
     def _format(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         if wanted.get("type") != "json_schema" or not isinstance(wanted.get("schema"), Mapping):
             raise unsupported(
@@ -206,7 +233,25 @@ class AnthropicMessages(HttpModelClient):
         return {"type": "json_schema", "schema": wanted["schema"]}
 
 
-def _tool(tool: ToolSchema, strict: bool) -> dict[str, Any]:
+def _called(messages: tuple[Message, ...]) -> list[str]:
+    """Names of the tools that a conversation speaks of."""
+    found = {c.name for m in messages for c in m.tool_calls}
+    return sorted(found | {r.name for m in messages for r in m.results})
+
+
+def _marked(message: bytes) -> bytes:
+    """A wire message with a cache marker on its last block."""
+    data = msgspec.json.decode(message)
+    if isinstance(data["content"], str):
+        data["content"] = [{"type": "text", "text": data["content"]}]
+    for block in reversed(data["content"]):
+        if block["type"] not in ("thinking", "redacted_thinking"):
+            block["cache_control"] = _MARKER
+            break
+    return encode_json(data)
+
+
+def _tool(tool: ToolSchema, strict: bool, *, marked: bool = False) -> dict[str, Any]:
     out: dict[str, Any] = {
         "name": tool.name,
         "description": tool.description,
@@ -214,4 +259,6 @@ def _tool(tool: ToolSchema, strict: bool) -> dict[str, Any]:
     }
     if strict:
         out["strict"] = True
+    if marked:
+        out["cache_control"] = _MARKER
     return out

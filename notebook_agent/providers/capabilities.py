@@ -50,7 +50,7 @@ TABLE: Final[tuple[tuple[str, str, Mapping[str, Any]], ...]] = (
 _DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "anthropic": {"json_object": False, "streaming_usage": True},
     "deepseek": {"json_schema": False},
-    "ollama": {"streaming_usage": True},
+    "ollama": {"json_schema": True, "json_object": True, "streaming_usage": True},
 }
 
 

@@ -23,6 +23,7 @@ from notebook_agent.core.response import ChatResponse
 from notebook_agent.errors import ErrorKind, ProviderError
 from notebook_agent.providers.base import Capabilities, check_allowed
 from notebook_agent.providers.errors import from_error_object
+from notebook_agent.providers.forced_tool import turner
 from notebook_agent.providers.http import Answer, Endpoint, Wire, bare
 from notebook_agent.providers.secret import Secret
 from notebook_agent.providers.sse import StreamCaps
@@ -145,11 +146,12 @@ class HttpModelClient:
             ProviderError: The request was refused, or the stream broke, failed or was cut.
         """
         answer = await self._ask(request, options, stream=True)
+        turn = turner(options)
         try:
             decoder = self._decoder_for(answer)
             if decoder is None:  # a server that ignores "stream": the reply is whole
                 events, failure = self.decode_reply(await answer.read())
-                for event in events:
+                for event in events if turn is None else turn.turned(events):
                     yield event
                 if failure is not None:
                     raise failure
@@ -157,7 +159,7 @@ class HttpModelClient:
             failure = None
             chunk = b""
             chunks = answer.chunks()
-            feed = decoder.feed
+            feed = decoder.feed if turn is None else turn.wrap(decoder.feed)
             try:
                 async for chunk in chunks:
                     for event in feed(chunk):
@@ -171,7 +173,8 @@ class HttpModelClient:
             except asyncio.CancelledError as caught:
                 bare(caught)
             if failure is None:
-                for event in decoder.finish():
+                rest = decoder.finish()
+                for event in rest if turn is None else turn.turned(rest):
                     yield event
             # The end was seen: an error of the transport after it changes nothing (L57).
             failure = None if decoder.ended else decoder.failure or failure
@@ -199,7 +202,8 @@ class HttpModelClient:
         if failure is not None:
             raise failure
         accumulator = StreamAccumulator()
-        for event in events:
+        turn = turner(options)
+        for event in events if turn is None else turn.turned(events):
             accumulator.apply(event)
         return ChatResponse(
             accumulator.build(),

@@ -17,6 +17,7 @@ import msgspec
 from notebook_agent.core.messages import Message, MessagePart, Role, TextPart
 from notebook_agent.core.request import RequestOptions, StreamRequest, ToolSchema
 from notebook_agent.core.text import clean_text
+from notebook_agent.providers.forced_tool import forced_tool
 
 __all__ = [
     "Encoded",
@@ -198,7 +199,13 @@ def open_exchange(messages: Sequence[Message], full_name: str) -> dict[int, Mapp
 
 
 def sent_tools(request: StreamRequest, options: RequestOptions) -> tuple[ToolSchema, ...] | None:
-    """Tools that go on the wire: none under a forced JSON format (L18), never an empty list."""
+    """Tools that go on the wire: none under a forced JSON format (L18), never an empty list.
+
+    A forced tool is the format: it goes alone.
+    """
+    forced = forced_tool(options)
+    if forced is not None:
+        return (forced,)
     if options.response_format is not None or not request.tools:
         return None
     return request.tools

@@ -33,6 +33,7 @@ from notebook_agent.providers.encoding import (
     open_exchange,
     sent_tools,
 )
+from notebook_agent.providers.forced_tool import forced_tool
 from notebook_agent.providers.gemini_stream import GeminiDecoder
 from notebook_agent.providers.secret import Secret
 from notebook_agent.providers.sse import StreamCaps
@@ -146,7 +147,11 @@ class Gemini(HttpModelClient):
             declared = self._tools.get(tools, None, _tool)
             body["tools"] = [{"functionDeclarations": declared}]
         config: dict[str, Any] = {}
-        if options.response_format is not None:
+        forced = forced_tool(options)
+        if forced is not None:
+            rule = {"mode": "ANY", "allowedFunctionNames": [forced.name]}
+            body["toolConfig"] = {"functionCallingConfig": rule}
+        elif options.response_format is not None:
             config |= self._format(options.response_format)
         for name, value in options.extra.items():
             if name == "generationConfig" and isinstance(value, Mapping):

@@ -31,7 +31,9 @@ from notebook_agent.providers.encoding import (
     open_exchange,
     sent_tools,
 )
+from notebook_agent.providers.forced_tool import forced_tool
 from notebook_agent.providers.openai_chat_stream import ChatDecoder
+from notebook_agent.providers.schema_forms import strict_schema
 from notebook_agent.providers.secret import Secret
 from notebook_agent.providers.sse import StreamCaps
 
@@ -180,7 +182,10 @@ class OpenAIChat(HttpModelClient):
         strict = self._strict(options)
         if tools is not None:
             body["tools"] = self._tools.get(tools, strict, lambda t: _tool(t, strict))
-        if options.response_format is not None:
+        forced = forced_tool(options)
+        if forced is not None:
+            body["tool_choice"] = {"type": "function", "function": {"name": forced.name}}
+        elif options.response_format is not None:
             body["response_format"] = self._format(options.response_format)
         for name, value in options.extra.items():
             if name == "stream" and bool(value) is not stream:
@@ -242,6 +247,14 @@ class OpenAIChat(HttpModelClient):
         if constraint is ToolConstraint.GRAMMAR and not self.dialect.grammar:
             raise unsupported("tool_constraint", self.provider, "keep tools to a grammar")
         return constraint is ToolConstraint.STRICT
+
+    def native_format(self, name: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The format that forces a schema: strict where the schema has such a form."""
+        if not self.dialect.json_schema:
+            return None
+        strict = strict_schema(schema) if self.dialect.strict else None
+        wanted = {"type": "json_schema", "name": name, "schema": strict or schema}
+        return wanted if strict is None else {**wanted, "strict": True}
 
     def _format(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         kind = wanted.get("type")

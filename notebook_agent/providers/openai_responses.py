@@ -37,7 +37,9 @@ from notebook_agent.providers.encoding import (
     open_exchange,
     sent_tools,
 )
+from notebook_agent.providers.forced_tool import forced_tool
 from notebook_agent.providers.openai_responses_stream import ResponsesDecoder
+from notebook_agent.providers.schema_forms import strict_schema
 from notebook_agent.providers.secret import Secret
 from notebook_agent.providers.sse import StreamCaps
 
@@ -146,7 +148,10 @@ class OpenAIResponses(HttpModelClient):
         if tools is not None:
             strict = options.tool_constraint is ToolConstraint.STRICT
             body["tools"] = self._tools.get(tools, strict, lambda t: _tool(t, strict))
-        if options.response_format is not None:
+        forced = forced_tool(options)
+        if forced is not None:
+            body["tool_choice"] = {"type": "function", "name": forced.name}
+        elif options.response_format is not None:
             body["text"] = {"format": self._format(options.response_format)}
         body |= options.extra
         return "/responses", encode_json(body)
@@ -168,6 +173,12 @@ class OpenAIResponses(HttpModelClient):
             ProviderError: The endpoint does not answer.
         """
         return self.names_in(await self.get_json("/models"))
+
+    def native_format(self, name: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The format that forces a schema: strict where the schema has such a form."""
+        strict = strict_schema(schema)
+        wanted = {"type": "json_schema", "name": name, "schema": strict or schema}
+        return wanted if strict is None else {**wanted, "strict": True}
 
     def _format(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         kind = wanted.get("type")
