@@ -12,6 +12,7 @@ from typing import Any, Final
 from notebook_agent.core import events as e
 from notebook_agent.core.messages import Message, MessagePart, Role, TextPart, ToolCallPart
 from notebook_agent.core.response import Ending, StopReason, Usage
+from notebook_agent.core.text import clean_json
 
 __all__ = ["Lane", "StreamAccumulator", "parse_arguments"]
 
@@ -36,6 +37,10 @@ def parse_arguments(raw: str) -> tuple[bool, Any]:
         value = json.loads(raw, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return False, None
+    # An escape in the raw text can stand for half a character or NUL: replaced here, where the
+    # arguments become a value (D9, T02).
+    if "\\u" in raw:
+        value = clean_json(value)
     return True, {} if value is None else value
 
 

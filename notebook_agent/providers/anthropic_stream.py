@@ -18,7 +18,7 @@ from notebook_agent.core import events as e
 from notebook_agent.core.messages import TextPart, ToolCallPart
 from notebook_agent.core.response import ENDING_OF_WORD, Ending, Usage
 from notebook_agent.providers.sse import StreamCaps
-from notebook_agent.providers.wire import StreamDecoder, decode_lenient, load_lenient, usage_int
+from notebook_agent.providers.wire import StreamDecoder, load_lenient, usage_int
 
 __all__ = ["MessagesDecoder", "messages_usage"]
 
@@ -86,7 +86,7 @@ class MessagesDecoder(StreamDecoder):
                 return
             event = None
         if event is None:
-            event = decode_lenient(payload, _EVENT)
+            event = self.lenient(payload, _EVENT)
         kind = event.type
         if kind == "content_block_delta" and event.delta is not None:
             self._delta(event.index or 0, event.delta, out)

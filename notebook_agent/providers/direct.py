@@ -15,7 +15,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import os
 import re
+import socket
 import ssl
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final
@@ -313,7 +315,9 @@ _NOTHING: Final = contextlib.nullcontext()
 
 
 def _words(problem: OSError) -> str:
-    """The system's words without asyncio's list of addresses."""
-    if problem.strerror and "Multiple exceptions" not in str(problem):
-        return problem.strerror if "Connect call failed" not in problem.strerror else "refused"
-    return str(problem)
+    """The system's words, without asyncio's list of addresses."""
+    if isinstance(problem, socket.gaierror):
+        return problem.strerror or str(problem)
+    found = re.search(r"\[Errno ([0-9]+)\]", str(problem))
+    number = problem.errno or (int(found.group(1)) if found else 0)
+    return os.strerror(number).lower() if number > 0 else str(problem)

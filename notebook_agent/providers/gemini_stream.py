@@ -22,7 +22,6 @@ from notebook_agent.providers.sse import Item, JsonArray, Splitter, SseEvents, S
 from notebook_agent.providers.wire import (
     MADE_ID,
     StreamDecoder,
-    decode_lenient,
     load_lenient,
     usage_int,
 )
@@ -137,7 +136,7 @@ class GeminiDecoder(StreamDecoder):
                 return
             chunk = None
         if chunk is None:
-            chunk = decode_lenient(payload, _CHUNK)
+            chunk = self.lenient(payload, _CHUNK)
         self._chunk(chunk, payload, out)
 
     def at_end(self, out: list[e.StreamEvent]) -> None:

@@ -19,7 +19,6 @@ from notebook_agent.providers.sse import NdJson, Splitter, StreamCaps
 from notebook_agent.providers.wire import (
     MADE_ID,
     StreamDecoder,
-    decode_lenient,
     load_lenient,
     usage_int,
 )
@@ -86,7 +85,7 @@ class OllamaDecoder(StreamDecoder):
         except msgspec.DecodeError:
             line = None
         if line is None:
-            line = decode_lenient(payload, _LINE)
+            line = self.lenient(payload, _LINE)
         if line.error:
             self.refuse(load_lenient(payload))
             return

@@ -34,7 +34,6 @@ from notebook_agent.providers.wire import (
     MADE_ID,
     StreamDecoder,
     bare_error,
-    decode_lenient,
     usage_int,
 )
 
@@ -183,7 +182,7 @@ class ChatDecoder(StreamDecoder):
         short way; all else, and everything that is odd, goes the long way, with the same result.
         """
         lane = self._text_lane
-        if lane is None or self.ended or self.failure is not None:
+        if lane is None or self.halves is not None or self.ended or self.failure is not None:
             return super().feed(chunk)
         payload = self.splitter.single(chunk)  # type: ignore[attr-defined]  # it is SseEvents
         if payload is None:
@@ -216,20 +215,20 @@ class ChatDecoder(StreamDecoder):
             self.item(payload, out)
         except ProviderError as problem:
             self.failure = bare_error(problem)
-        return out
+        return out if self.halves is None else self.halves.cleaned(out)
 
     def item(self, payload: bytes, out: list[e.StreamEvent]) -> None:
         """One chunk, or ``[DONE]``."""
         try:
             if b"\\u0000" in payload:
-                chunk = decode_lenient(payload, _CHUNK)
+                chunk = self.lenient(payload, _CHUNK)
             else:
                 chunk = _CHUNK.decode(payload)
         except msgspec.DecodeError:
             if payload.strip() == b"[DONE]":
                 self.stop(out)
                 return
-            chunk = decode_lenient(payload, _CHUNK)
+            chunk = self.lenient(payload, _CHUNK)
         choices = chunk.choices
         if chunk.error or (chunk.object == "error" and not choices):
             self.refuse(json.loads(payload.decode("utf-8", "replace"), strict=False))

@@ -18,7 +18,7 @@ from notebook_agent.core.messages import TextPart, ToolCallPart
 from notebook_agent.core.response import Ending, Usage
 from notebook_agent.providers.errors import classify, error_object, from_error_object
 from notebook_agent.providers.sse import StreamCaps
-from notebook_agent.providers.wire import StreamDecoder, decode_lenient, load_lenient, usage_int
+from notebook_agent.providers.wire import StreamDecoder, load_lenient, usage_int
 
 __all__ = ["ResponsesDecoder", "responses_usage"]
 
@@ -87,7 +87,7 @@ class ResponsesDecoder(StreamDecoder):
                 return
             event = None
         if event is None:
-            event = decode_lenient(payload, _EVENT)
+            event = self.lenient(payload, _EVENT)
         kind = event.type or ""
         delta = event.delta
         if kind == "response.output_text.delta":

@@ -9,7 +9,8 @@ Source: LLM turn, "Event routing, exactly" (L9, L36-L41, L56, L57).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
@@ -17,7 +18,7 @@ import msgspec
 from notebook_agent.core import events as e
 from notebook_agent.core.messages import MessagePart, TextPart, ToolCallPart
 from notebook_agent.core.response import Ending, StopReason, Usage
-from notebook_agent.core.text import clean_json
+from notebook_agent.core.text import clean_json, clean_text
 from notebook_agent.errors import ProviderError
 from notebook_agent.providers.errors import (
     classify,
@@ -46,27 +47,33 @@ MADE_ID = "made_"
 T = TypeVar("T")
 
 
-def load_lenient(payload: bytes) -> Any:
+def load_lenient(payload: bytes, *, clean: bool = True) -> Any:
     """A JSON document as sloppy servers write it: bad UTF-8 becomes U+FFFD, raw control
     characters inside strings stay, lone surrogates and NUL become U+FFFD (S01, S02, D9).
+
+    Args:
+        payload: The document.
+        clean: False leaves surrogates and NUL for :class:`Halves`.
 
     Raises:
         ValueError: It is no JSON even so.
     """
     try:
-        return clean_json(json.loads(payload.decode("utf-8", "replace"), strict=False))
+        document = json.loads(payload.decode("utf-8", "replace"), strict=False)
+        return clean_json(document) if clean else document
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
 
 def decode_lenient(payload: bytes, decode: msgspec.json.Decoder[T]) -> T:
-    """Typed decoding of a document that strict decoding refused.
+    """Typed decoding of a document that strict decoding refused; strings are not cleaned yet.
 
     Raises:
         ProviderError: It is no JSON, or its fields have types nobody expects (L56).
     """
     try:
-        found: T = msgspec.convert(load_lenient(payload), decode.type, strict=False)
+        document = load_lenient(payload, clean=False)
+        found: T = msgspec.convert(document, decode.type, strict=False)
         return found
     except (ValueError, msgspec.ValidationError) as problem:
         why = "" if type(problem) is ValueError else str(problem)
@@ -165,6 +172,75 @@ class Lanes:
         self._open.clear()
 
 
+class Halves:
+    """Puts together characters whose two halves came in two fragments, and cleans the rest (D9).
+
+    Some services cut their text between the escapes of a surrogate pair. A half that stays alone,
+    and NUL, become U+FFFD. Asked only once a document needed lenient decoding.
+    """
+
+    __slots__ = ("_high",)
+
+    def __init__(self) -> None:
+        # lane -> what makes its deltas, the first half that waits
+        self._high: dict[int, tuple[Callable[[str], e.Delta], str]] = {}
+
+    def cleaned(self, events: list[e.StreamEvent]) -> list[e.StreamEvent]:
+        """The events with whole characters only."""
+        out: list[e.StreamEvent] = []
+        for event in events:
+            if isinstance(event, e.IndexedDelta):
+                self._delta(event, out)
+                continue
+            if isinstance(event, e.PartStop) and event.index in self._high:
+                kind, _ = self._high.pop(event.index)
+                out.append(e.IndexedDelta(event.index, kind("\ufffd")))
+            elif isinstance(event, e.MessageStart):
+                event = replace(event, id=clean_text(event.id), model=clean_text(event.model))
+            elif isinstance(event, e.MessageDelta) and event.ending_raw is not None:
+                event = replace(event, ending_raw=clean_text(event.ending_raw))
+            elif isinstance(event, e.PartStart) and isinstance(event.part, ToolCallPart):
+                part = event.part
+                name, call_id = clean_text(part.name), clean_text(part.id)
+                given = clean_json(part.input)
+                part = replace(part, name=name, id=call_id, input=given)
+                event = e.PartStart(event.index, part)
+            out.append(event)
+        return out
+
+    def _delta(self, event: e.IndexedDelta, out: list[e.StreamEvent]) -> None:
+        delta, index = event.delta, event.index
+        if isinstance(delta, (e.Text, e.Thinking)):
+            text = delta.text
+        elif isinstance(delta, e.InputJson):
+            text = delta.partial_json
+        else:
+            if isinstance(delta, e.ProviderState):
+                event = e.IndexedDelta(index, e.ProviderState(clean_json(dict(delta.data))))
+            out.append(event)
+            return
+        _, half = self._high.pop(index, (None, ""))
+        text = half + text
+        if "\ud800" <= text[-1:] <= "\udbff":
+            refusal = isinstance(delta, e.Text) and delta.refusal
+            kind = _refusal if refusal else type(delta)
+            self._high[index] = (kind, text[-1])
+            text = text[:-1]
+            if not text:
+                return
+        text = clean_text(text)
+        made = (
+            replace(delta, partial_json=text)
+            if isinstance(delta, e.InputJson)
+            else replace(delta, text=text)
+        )
+        out.append(e.IndexedDelta(index, made))
+
+
+def _refusal(text: str) -> e.Text:
+    return e.Text(text, True)
+
+
 class StreamDecoder:
     """A decoder over a splitter. A format fills in :meth:`item` and :meth:`at_end`.
 
@@ -185,6 +261,7 @@ class StreamDecoder:
         self.ending_raw: str | None = None
         self.events = 0
         self.lanes = Lanes()
+        self.halves: Halves | None = None  # once a document needed lenient decoding
 
     def make_splitter(self, caps: StreamCaps | None) -> Splitter:
         """How the body is cut into documents."""
@@ -207,6 +284,8 @@ class StreamDecoder:
                     break
         except ProviderError as problem:
             self.failure = bare_error(problem)
+        if self.halves is not None:
+            out = self.halves.cleaned(out)
         self.events += len(out)
         return out
 
@@ -225,10 +304,22 @@ class StreamDecoder:
             pass  # the body ended inside this document: judged below
         if not self.ended and self.failure is None:
             self.at_end(out)
+        if self.halves is not None:
+            out = self.halves.cleaned(out)
         self.events += len(out)
         if not self.ended and self.failure is None:
             self.failure = truncated(self.events)
         return out
+
+    def lenient(self, payload: bytes, decode: msgspec.json.Decoder[T]) -> T:
+        """Decode a document that strict decoding refused; from now on text is cleaned.
+
+        Raises:
+            ProviderError: It is no JSON even so (L56).
+        """
+        if self.halves is None:
+            self.halves = Halves()
+        return decode_lenient(payload, decode)
 
     def item(self, payload: bytes, out: list[e.StreamEvent]) -> None:
         """One document of the stream."""

@@ -250,3 +250,12 @@ async def test_T06_cached_tokens_are_part_of_the_input():
     )
     assert reply.usage.context_tokens == 184_704
     assert reply.usage.cached_input_tokens == 183_936
+
+
+async def test_T02_half_a_character_in_arguments_is_replaced_once():
+    raw = '{"q":"a\\ud83d b\\u0000","ok":"\\ud83e\\udd89"}'
+    one = calls({"index": 0, "id": "a", "function": {"name": "f", "arguments": raw}})
+    reply, _, error = await play(sse(one, ends("tool_calls"), "[DONE]"))
+    assert error is None
+    (call,) = reply.build().tool_calls
+    assert call.input == {"q": "a\ufffd b\ufffd", "ok": "🦉"}

@@ -107,6 +107,9 @@ CHAT = [
     ("no space, no last blank line", b'data:{"choices":[{"delta":{"content":"a"}}]}\n\ndata:{"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata:[DONE]', {**OK, "text": "a"}),
     ("surrogates and NUL", b'data: {"choices":[{"delta":{"content":"a\\ud83d b\\u0000"}}]}\n\n' + events(delta("stop"), DONE), {**OK, "text": "a\ufffd b\ufffd"}),
     ("an escaped pair", b'data: {"choices":[{"delta":{"content":"\\ud83e\\udd89"}}]}\n\n' + events(delta("stop"), DONE), {**OK, "text": "🦉"}),
+    ("a pair in two fragments", b'data: {"choices":[{"delta":{"content":"a\\ud83e"}}]}\n\ndata: {"choices":[{"delta":{"content":"\\udd89b"}}]}\n\n' + events(delta(content="c"), delta("stop"), DONE), {**OK, "text": "a🦉bc"}),
+    ("halves that stay alone", b'data: {"choices":[{"delta":{"content":"\\ud83e"}}]}\n\ndata: {"choices":[{"delta":{"content":"x\\udd89"}}]}\n\ndata: {"choices":[{"delta":{"content":"y\\ud83e"},"finish_reason":"stop"}]}\n\n' + events(DONE), {**OK, "text": "\ufffdx\ufffdy\ufffd"}),
+    ("a pair in two fragments of thinking and refusal", b'data: {"choices":[{"delta":{"reasoning":"\\ud83e","refusal":"\\ud83e"}}]}\n\ndata: {"choices":[{"delta":{"reasoning":"\\udd89","refusal":"\\udd89"}}]}\n\n' + events(delta("stop"), DONE), {**OK, "thinking": "🦉", "refusal": "🦉"}),
     ("what comes after the marker", events(delta(content="a"), delta("stop"), DONE, delta(content="NO")), {**OK, "text": "a"}),
     ("empty", b"", {}),
 ]  # fmt: skip
@@ -188,6 +191,7 @@ MESSAGES = [
     ("a pause", events(BEGIN, *text_block(0, "a"), ended("pause_turn"), STOPPED, named=True), {**A_OK, "text": "a", "stop_reason": "pause_turn", "stop": "pause"}),
     ("a stop sequence", events(BEGIN, *text_block(0, "a"), ended("stop_sequence"), STOPPED, named=True), {**A_OK, "text": "a", "stop_reason": "stop_sequence", "stop": "stop_sequence"}),
     ("S01 characters", events(BEGIN, *text_block(0, "Žagarė 🦉"), ended("end_turn"), STOPPED, named=True), {**A_OK, "text": "Žagarė 🦉"}),
+    ("a pair in two fragments", events(BEGIN, *text_block(0, "HALF1", "HALF2"), ended("end_turn"), STOPPED, named=True).replace(b"HALF1", b"a\\ud83e").replace(b"HALF2", b"\\udd89"), {**A_OK, "text": "a🦉"}),
     ("unknown events and blocks", events(BEGIN, {"type": "new_thing"}, block("start", 0, content_block={"type": "server_thing"}), block("delta", 0, delta={"type": "thing_delta", "text": "NO"}), block("stop", 0), *text_block(1, "a"), ended("end_turn"), STOPPED, named=True), {**A_OK, "text": "a"}),
 ]  # fmt: skip
 
