@@ -216,7 +216,7 @@ def _cut(text: str, limit: int) -> str:
 
 def frozen_html(state: PanelState) -> str:
     """The same as plain HTML with inline declarations only."""
-    foot = _foot_html(state)
+    foot = _results_html(state) + _foot_html(state)
     head = _head_html(state)
     room = HTML_LIMIT - len(foot) - len(head)
     body: list[str] = []
@@ -306,18 +306,32 @@ def _line_html(one: Item) -> str:
 
 
 def _tool_html(one: ToolRow) -> str:
-    small = (
-        "margin: 0 0 6px; line-height: 1.5; white-space: pre-wrap; background-color: transparent"
-    )
-    head = (
+    """One line a call, as high as the live row: what stands below does not move at the freeze.
+    Results stand after the reply."""
+    return (
         f'<li style="margin: 0 0 5px; padding: 0 9px; border: {_LINE}; border-radius: 4px; '
-        f'line-height: 28px">{_CODE}{escape(call_text(one))}</code> · {escape(tool_word(one))}'
+        f'line-height: 28px">{_CODE}{escape(call_text(one))}</code> · {escape(tool_word(one))}</li>'
     )
-    parts = [head]
-    shown = "\n\n".join(part for part in (one.printed.strip("\n"), one.result.strip("\n")) if part)
-    if shown:
-        parts.append(f'<pre style="{small}">{escape(_cut(shown, TOOL_LIMIT))}</pre>')
-    return "".join([*parts, "</li>"])
+
+
+def _results_html(state: PanelState) -> str:
+    """What the tools printed and gave back, after the reply."""
+    small = "margin: 0 0 6px; font-size: 12px; line-height: 1.5; white-space: pre-wrap"
+    parts = []
+    for one in state.items:
+        if not isinstance(one, ToolRow):
+            continue
+        texts = (one.printed.strip("\n"), one.result.strip("\n"))
+        shown = "\n\n".join(part for part in texts if part)
+        if shown:
+            parts.append(
+                f'<p style="margin: 0">result of {_CODE}{escape(call_text(one))}</code></p>'
+                f'<pre style="{small}; background-color: transparent">'
+                f"{escape(_cut(shown, TOOL_LIMIT))}</pre>"
+            )
+    if not parts:
+        return ""
+    return f'<div style="padding: 6px 16px 0; font-size: 12px">{"".join(parts[:ROWS_LIMIT])}</div>'
 
 
 def _foot_html(state: PanelState) -> str:

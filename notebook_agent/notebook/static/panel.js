@@ -177,8 +177,8 @@ function item(one, old) {
 	}
 	if (one.k === "void")
 		return h("details.na-line na-void", h("summary", icon("attempt reset", "t-wait"), h(".grow", one.line)), h("div.in", one.text));
-	const el = old || h("details.na-line na-tool", h("summary"), h("div.in",
-		h("dl", h("dt", "arguments"), h("dd", h("pre", { tabindex: "0" })), h("dt", "result"), h("dd", h("pre", { tabindex: "0" })))));
+	const el = old || h("details.na-line na-tool", h("summary"), h("div.in na-kv",
+		"arguments", h("pre", { tabindex: 0 }), "result", h("pre", { tabindex: 0 })));
 	const mark = MARK[one.status] || one.status;
 	el.since = one.status === "running" ? el.since || now() : 0;
 	fill(el.firstChild, icon(mark, TONE[one.status] || "t-wait"), h("code.grow", { title: one.call }, one.call), h(".num end", one.word));
@@ -211,7 +211,7 @@ function gaugeView(s) {
 	h("div.na-gauge", { role: "img", "aria-label": `context ${g.exact ? "" : "estimate "}${num(t)}${g.window ? ` of ${num(g.window)} tokens, ${p} percent; trigger at ${g.trigger}, emergency at ${g.emergency} percent` : " tokens, window unknown"}` },
 		h("div.na-bar", SEGMENTS.map(([k, n]) => h("i", { class: "c-" + k, style: `width:${100 * g[n] / of}%` }))),
 		g.window ? [line(g.trigger, "t", "trigger"), line(g.emergency, "e", "emergency")] : null),
-	h("dl.na-key", [0, 3, 1, 2].map((i) => h("div", h("dt", h("i.c-" + SEGMENTS[i][0]), SEGMENTS[i][1]), h("dd.num", num(g[SEGMENTS[i][1]])))))];
+	h("ul.na-key", [0, 3, 1, 2].map((i) => h("li", h("i.c-" + SEGMENTS[i][0]), SEGMENTS[i][1], h(".num", num(g[SEGMENTS[i][1]])))))];
 }
 const cell = (v, i) => h("td", { class: COLUMNS[i][1] }, i === 1 ? name({ scripted: fake(v) }, v) : v === "?" ? h(".u", { title: "not reported by the provider" }, "?") : i === 6 && v !== "—" ? [h("abbr", { title: "estimated by our counter" }, "est."), " " + v] : v);
 
