@@ -572,3 +572,35 @@ def test_D4_D5_a_click_on_stop_ends_the_cell_normally(kernel):
         ).stdout.split() == ["cancelled", "word0", "0"]
     finally:
         kernel.run("os.environ['NOTEBOOK_AGENT_DISPLAY'] = 'update'\n%agent panel close")
+
+
+def test_cells_and_fix_see_the_sources_as_typed(kernel):
+    kernel.run("alpha = 1  # the first")
+    kernel.run("%%agent --fresh\nnot this one?")
+    kernel.run("%%agent --fresh --cells 2\nwhat did I do?")
+    shown = kernel.run("print(quick.requests[-1].messages[0].text_content())").stdout
+    assert "alpha = 1  # the first" in shown
+    assert "%%agent --fresh\nnot this one?" in shown
+    assert "what did I do?" not in shown
+    kernel.run(
+        "fixer = ScriptedModel(['A typo.\\n```python\\nprint(1)\\n```'], name='fixer')\n_ = %agent model @fixer"
+    )
+    assert kernel.run("pritn(alpha)").status == "error"
+    cell = kernel.run("%agent fix")
+    assert cell.status == "ok", cell.everything
+    sent = kernel.run("print(fixer.requests[-1].messages[-1].text_content())").stdout
+    assert "pritn(alpha)" in sent
+    assert "NameError" in sent
+    [payload] = [p for p in cell.payload if p["source"] == "set_next_input"]
+    assert payload["text"] == "print(1)"
+    cell = kernel.run("%agent explain")
+    assert not [p for p in cell.payload if p["source"] == "set_next_input"]
+
+
+def test_line_form_inserts_and_expands_nothing_else(kernel):
+    kernel.run("who = 'Ada'")
+    kernel.run("%agent ask greet {{who}} and {who} and $who")
+    assert (
+        kernel.run("print(quick.requests[-1].messages[-1].text_content())").stdout.strip()
+        == "greet Ada and {who} and $who"
+    )
