@@ -12,20 +12,19 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
-import ssl
 import sys
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-import httpx
-
 from notebook_agent.providers.base import READ_GAP_S
-from notebook_agent.providers.direct import DirectTransport
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = ["ByteStream", "HttpSettings", "HttpxTransport", "Transport", "is_loopback"]
 
@@ -225,7 +224,15 @@ class HttpxTransport:
         await anext(keeper)
         return client
 
-    def _make(self) -> httpx.AsyncClient:
+    def _make(self) -> Any:
+        # Here and not above: httpx and ssl are slow to import, and where another client is
+        # injected (Pyodide) they need not even be there (F7).
+        import ssl  # noqa: PLC0415
+
+        import httpx  # noqa: PLC0415
+
+        from notebook_agent.providers.direct import DirectTransport  # noqa: PLC0415
+
         s = self._settings
         idle = 20 if s.keep_alive else 0
         loopback = is_loopback(self._host)
@@ -278,6 +285,10 @@ def _certificates() -> tuple[str | None, str | None]:
 @lru_cache(maxsize=4)
 def _ssl_context(file: str | None, folder: str | None) -> ssl.SSLContext:
     """One context for all clients: to load the certificates takes longer than a request."""
+    import ssl  # noqa: PLC0415  # see _make
+
+    import httpx  # noqa: PLC0415  # see _make
+
     if file or folder:
         return ssl.create_default_context(cafile=file, capath=folder)
     return httpx.create_ssl_context()

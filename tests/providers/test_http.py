@@ -8,8 +8,11 @@ import gzip
 import io
 import logging
 import pickle
+import subprocess
+import sys
 import traceback
 import warnings
+from pathlib import Path
 
 import httpx
 import httpx2
@@ -657,3 +660,33 @@ async def test_a_connection_that_does_not_come_up_times_out():
     listener.close()
     await listener.wait_closed()
     await asyncio.sleep(0.05)
+
+
+WITHOUT_HTTPX = """
+import asyncio, sys
+sys.modules["httpx"] = sys.modules["httpcore"] = None
+import httpx2
+from notebook_agent.core.messages import Message
+from notebook_agent.core.request import RequestOptions, StreamRequest
+from notebook_agent.providers.openai_chat import OpenAIChat
+from tests.providers.server import Reply, serve, sse
+
+async def main():
+    hello = sse({"id": "c", "choices": [{"delta": {"content": "Hello"}}]}, "[DONE]")
+    async with serve(Reply(hello)) as server:
+        client = OpenAIChat("m", base_url=server.url, http_client=httpx2.AsyncClient)
+        ask = StreamRequest((Message.user("x"),))
+        seen = client.stream_messages_with_options(ask, RequestOptions())
+        print([type(event).__name__ async for event in seen][-1])
+        await client.aclose()
+
+asyncio.run(main())
+"""
+
+
+def test_F7_another_client_works_where_httpx_is_not_there():
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_HTTPX], capture_output=True, text=True, timeout=60, cwd=root
+    )
+    assert done.stdout.strip() == "MessageStop", done.stderr

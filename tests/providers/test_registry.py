@@ -318,6 +318,8 @@ def test_no_format_is_imported_before_its_model_is_made():
     """Each format's module, and nothing of another's."""
     code = """
 import sys
+import asyncio
+before = set(sys.modules)
 from notebook_agent.providers import registry
 names = ("openai_chat", "anthropic_messages", "gemini", "openai_responses", "ollama")
 def there(): return {n for n in names if any(m.startswith("notebook_agent.providers." + n.replace("_messages", "")) for m in sys.modules)}
@@ -326,6 +328,7 @@ registry.providers()
 assert there() == set(), there()
 assert "keyring" not in sys.modules and "httpx" not in sys.modules
 registry.model(sys.argv[1] + ":m", key="k")
+assert "httpx" not in sys.modules and "ssl" not in set(sys.modules) - before
 print(sorted(there()))
 """
     for provider, module in (
