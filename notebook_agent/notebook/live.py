@@ -89,12 +89,11 @@ class LiveObserver(ob.Observer):
     # ---- the two ends of the queue ----
 
     def drain(self) -> list[UiEvent]:
-        """Everything since the last drain, deltas of one lane merged; then a tick."""
+        """Everything since the last drain, deltas of one lane merged; a tick when nothing came."""
         with self._lock:
             self._merge()
             out, self._queue = self._queue, []
-        out.append(Ticked(at=self.now()))
-        return out
+        return out or [Ticked(at=self.now())]
 
     def end(
         self,

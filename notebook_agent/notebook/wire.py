@@ -68,6 +68,7 @@ class PanelWire:
         self._units = 0
         self._rows = 0
         self._state: dict[str, Any] = {}
+        self._key: tuple[Any, ...] = ()
         self._clipped = False
         self._speed = ""
         self._speed_at = 0.0
@@ -78,10 +79,17 @@ class PanelWire:
         """Ops that take the view from the last state to this one; empty when nothing changed."""
         ops = self._diff_items(state)
         ops += self._diff_rows(state)
-        small = self._small(state)
-        if small != self._state:
-            self._state = small
-            ops.append({"t": "state", "state": self._with_clocks(state, small)})
+        speed = self._speed_of(state)
+        # compared by identity first: while only text arrives, all of these are the same objects
+        key = (
+            state.status, state.model, state.done, state.at_state, state.seen, state.bad,
+            state.marks, state.line, state.breaker, state.gauge, state.rows, state.error,
+            state.notices, state.wait_until, self._clipped, speed,
+        )  # fmt: skip
+        if key != self._key:
+            self._key = key
+            self._state = self._small(state, speed)
+            ops.append({"t": "state", "state": self._with_clocks(state, self._state)})
         return ops
 
     def full(self, state: PanelState) -> dict[str, Any]:
@@ -190,7 +198,7 @@ class PanelWire:
 
     # ---- everything small ----
 
-    def _small(self, state: PanelState) -> dict[str, Any]:
+    def _small(self, state: PanelState, speed: str) -> dict[str, Any]:
         g = state.gauge
         return {
             "status": state.status,
@@ -218,7 +226,7 @@ class PanelWire:
             "error": error_lines(state),
             "notices": [visible(one) for one in state.notices],
             "clipped": self._clipped,
-            "speed": self._speed_of(state),
+            "speed": speed,
         }
 
     def _with_clocks(self, state: PanelState, small: Mapping[str, Any]) -> dict[str, Any]:

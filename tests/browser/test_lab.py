@@ -48,7 +48,7 @@ def slow(text: str = REPLY * 4, delay: float = 0.02) -> str:
     return f"m = ScriptedModel([Reply(text={text!r}, thinking='I look at it. ' * 5)], delay_s={delay})\n%agent model @m\n"
 
 
-def test_run_stop_and_interrupt(lab) -> None:
+def test_K04_run_stop_and_interrupt(lab) -> None:
     """Deltas arrive; Stop ends the cell normally; an interrupt ends it with one line (D4, K04)."""
     notebook = open_new(
         lab, "stop", slow(), ["%%agent\nhello", "print('next', 1 + 1)", "%agent audit"]
@@ -282,6 +282,42 @@ def test_N12_dark_theme(lab) -> None:
     page.click("text=Settings")
     page.click(".lm-Menu-item:has-text('Theme')")
     page.click(".lm-Menu-item:has-text('JupyterLab Light')")
+
+
+LINES = """(selector) => { const root = document.querySelector(selector); if (!root) return [];
+  const top = root.getBoundingClientRect().top, out = [];
+  const walk = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+  for (let n; (n = walk.nextNode());) { if (!n.data.trim()) continue;
+    const range = document.createRange(); range.selectNodeContents(n);
+    const box = range.getClientRects()[0]; if (box) out.push([n.data.trim().slice(0, 24), box.top - top, box.left]); }
+  return out; }"""
+
+
+def test_the_freeze_moves_no_line_of_the_reply(lab) -> None:
+    """Live and saved, each line of the reply stands at the same height within a pixel."""
+    text = (
+        REPLY
+        + "## Head\n\n1. one\n2. two\n\n> quote\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nThe end of it.\n"
+    )
+    notebook = open_new(lab, "freeze", slow(text + "\n" + "word " * 120, 0.01), ["%%agent\nhello"])
+    page = notebook.page
+    notebook.run(1)
+    page.wait_for_function(
+        "document.querySelector('.na-reply')?.textContent.includes('The end of it.')",
+        timeout=20_000,
+    )
+    live = {t: (y, x) for t, y, x in page.evaluate(LINES, ".jp-NotebookPanel .na-p")}
+    notebook.wait_done(1, 20)
+    wait_for(lambda: "✓ completed" in notebook.text(1))
+    frozen = page.evaluate(LINES, ".jp-NotebookPanel .jp-RenderedHTMLCommon > div")
+    moved = {
+        t: (y - live[t][0], x - live[t][1]) for t, y, x in frozen if t in live and t not in "12"
+    }
+    assert len(moved) >= 9
+    for name, (dy, dx) in moved.items():
+        if name != "scripted":
+            assert abs(dy) <= 1.0, (name, dy)
+            assert abs(dx) <= 1.0, (name, dx)
 
 
 def luminance(color: str) -> float:

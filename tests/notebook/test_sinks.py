@@ -67,7 +67,7 @@ def test_static_shows_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_update_keeps_one_display_and_its_metadata(name: str) -> None:
+def test_N09_update_keeps_one_display_and_its_metadata(name: str) -> None:
     shown, clock = Shown(), Clock()
     state = play(UpdateSink(display=shown, now=clock), RUNS[name], clock)
     assert [c["update"] for c in shown.calls] == [False, *[True] * (len(shown.calls) - 1)]
@@ -77,7 +77,7 @@ def test_update_keeps_one_display_and_its_metadata(name: str) -> None:
     assert len(shown.calls) <= 3 + state.seconds * 4
 
 
-def test_update_sends_small_pieces_of_a_long_reply() -> None:
+def test_N06_update_sends_small_pieces_of_a_long_reply() -> None:
     """N06: linear bytes; at most 8 kB while running, at most four a second."""
     shown, clock = Shown(), Clock()
     text = "A line of the reply that is long enough to count.\n\n" * 4000

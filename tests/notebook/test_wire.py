@@ -89,7 +89,7 @@ def test_text_appends_travel_alone() -> None:
     assert [op["t"] for ops in sent[-1:] for op in ops] == ["d"]
 
 
-def test_bytes_are_linear() -> None:
+def test_N06_bytes_are_linear() -> None:
     """D13: 2,000 deltas in about 0.1 MB; a message is small."""
     text = "The level stays at 1.42 m for five hours. " * 4 + "\n\n"
     events = [opened(), *to_model(0.0), *words(0.5, text * 72, step=6, rate=0.015)]

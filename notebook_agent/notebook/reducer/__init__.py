@@ -46,10 +46,10 @@ def reduce(state: PanelState, event: UiEvent) -> PanelState:
     """
     if state.done:
         return _on_row(state, event) if isinstance(event, RowAdded) else state
-    at = max(state.at, event.at)
-    if at != state.at:
-        state = replace(state, at=at)
-    handler = REDUCERS.get(type(event))
+    kind = type(event)
+    if kind is not Appended and event.at > state.at:  # text sets it itself: one copy less a flush
+        state = replace(state, at=event.at)
+    handler = REDUCERS.get(kind)
     return _settle(handler(state, event) if handler else state)
 
 

@@ -48,7 +48,7 @@ def on_opened(state: PanelState, e: Opened) -> PanelState:
 def on_appended(state: PanelState, e: Appended) -> PanelState:
     """Text or thinking arrived."""
     if not e.text:
-        return state
+        return state if e.at <= state.at else replace(state, at=e.at)
     if e.lane == "thinking":
         return _think(state, e)
     if state.tail and state.tail_turn != e.turn:
@@ -92,7 +92,7 @@ def _runs_on(before: str, after: str) -> bool:
 
 def _arrived(state: PanelState, at: float, *, first_text: bool = True) -> dict[str, Any]:
     """What any delta changes: the word, the sentence, the time of the first text."""
-    out: dict[str, Any] = {"wait_until": None}
+    out: dict[str, Any] = {"wait_until": None, "at": max(at, state.at)}
     if state.status != "attempt reset":
         out |= {"status": "streaming", "line": (), "line_mark": ""}
     if first_text and state.first_text_at is None:
