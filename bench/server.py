@@ -86,9 +86,7 @@ def responses(n: int):
             delta=f" word{i % 10}", logprobs=[],
         )  # fmt: skip
     usage = {"input_tokens": 10, "output_tokens": n, "total_tokens": n + 10}
-    yield event(
-        "response.completed", response={**response, "status": "completed", "usage": usage}
-    )
+    yield event("response.completed", response={**response, "status": "completed", "usage": usage})
 
 
 def gemini(n: int):

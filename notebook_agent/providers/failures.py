@@ -5,9 +5,64 @@ Source: LLM turn, "StreamHandler" (L58, L69, L70); Turn FSM, "CallingModel" (B38
 
 from __future__ import annotations
 
+import re
+from typing import Final, NamedTuple
+
 from notebook_agent.errors import ErrorKind, ProviderError
 
 __all__ = ["transport_failure"]
+
+
+class _Row(NamedTuple):
+    """Pattern over ``ClassName: words`` -> kind, text, hint, whether trying again may help."""
+
+    pattern: str
+    kind: ErrorKind
+    text: str
+    hint: str = ""
+    should_retry: bool | None = None
+
+
+# The first row that matches counts.
+_ROWS: Final[tuple[_Row, ...]] = (
+    _Row(
+        r"^ConnectTimeout:",
+        ErrorKind.TIMEOUT,
+        "No connection to {host} within {connect_s:g} s.",
+        "Check the base URL and the network.",
+    ),
+    _Row(r"^\w*Timeout\w*:", ErrorKind.TIMEOUT, "{host} sent nothing for {gap_s:g} s."),
+    _Row(
+        r"CERTIFICATE_VERIFY_FAILED",
+        ErrorKind.TRANSPORT,
+        "The certificate of {host} is not trusted: {words}",
+        "A certificate authority of your own is named by:  %env SSL_CERT_FILE=FILE",
+        False,
+    ),
+    _Row(
+        r"^(\w*ConnectError|ConnectionRefusedError):",
+        ErrorKind.TRANSPORT,
+        "Cannot connect to {host}: {words}.",
+        "Is a server running there? The base URL is {url}",
+    ),
+    _Row(
+        r"^\w*Decoding\w*:",
+        ErrorKind.TRANSPORT,
+        "The body that {host} sent does not decompress: {words}",
+    ),
+    _Row(
+        r"^(UnsupportedProtocol|InvalidURL|LocalProtocolError):",
+        ErrorKind.BAD_REQUEST,
+        "The request to {host} cannot be sent: {words}",
+    ),
+    _Row(
+        r"^Proxy\w*:",
+        ErrorKind.TRANSPORT,
+        "The proxy refused the connection to {host}: {words}",
+        "Proxies come from HTTP_PROXY, HTTPS_PROXY and NO_PROXY.",
+    ),
+    _Row(r"", ErrorKind.TRANSPORT, "The connection to {host} broke {when}: {words}"),
+)
 
 
 def transport_failure(
@@ -31,46 +86,18 @@ def transport_failure(
         gap_s: Seconds of silence that were allowed.
         reading: Whether the body was being read.
     """
-    if name == "ConnectTimeout":
-        return ProviderError(
-            ErrorKind.TIMEOUT,
-            f"No connection to {host} within {connect_s:g} s.",
-            hint="Check the base URL and the network.",
-        )
-    if "Timeout" in name:
-        return ProviderError(
-            ErrorKind.TIMEOUT,
-            f"{host} sent nothing for {gap_s:g} s.",
-        )
-    if "CERTIFICATE_VERIFY_FAILED" in words:
-        return ProviderError(
-            ErrorKind.TRANSPORT,
-            f"The certificate of {host} is not trusted: {words}",
-            should_retry=False,
-            hint="A certificate authority of your own is named by:  %env SSL_CERT_FILE=FILE",
-        )
-    if "ConnectError" in name or name == "ConnectionRefusedError":
-        return ProviderError(
-            ErrorKind.TRANSPORT,
-            f"Cannot connect to {host}: {words or 'connection failed'}.",
-            hint=f"Is a server running there? The base URL is {url}",
-        )
-    if "Decoding" in name:
-        return ProviderError(
-            ErrorKind.TRANSPORT, f"The body that {host} sent does not decompress: {words}"
-        )
-    if name in ("UnsupportedProtocol", "InvalidURL", "LocalProtocolError"):
-        return ProviderError(
-            ErrorKind.BAD_REQUEST, f"The request to {host} cannot be sent: {words}"
-        )
-    if name.startswith("Proxy"):
-        return ProviderError(
-            ErrorKind.TRANSPORT,
-            f"The proxy refused the connection to {host}: {words}",
-            hint="Proxies come from HTTP_PROXY, HTTPS_PROXY and NO_PROXY.",
-        )
-    when = "while the reply was read" if reading else "before it answered"
+    row = next(row for row in _ROWS if re.search(row.pattern, f"{name}: {words}"))
+    facts = {
+        "host": host,
+        "url": url,
+        "words": words or name,
+        "connect_s": connect_s,
+        "gap_s": gap_s,
+        "when": "while the reply was read" if reading else "before it answered",
+    }
     return ProviderError(
-        ErrorKind.TRANSPORT,
-        f"The connection to {host} broke {when}: {words or name}",
+        row.kind,
+        row.text.format(**facts),
+        hint=row.hint.format(**facts),
+        should_retry=row.should_retry,
     )
