@@ -49,10 +49,14 @@ def split_blocks(text: str, scan: Scan, turn: int = 0) -> tuple[list[TextBlock],
             if len(text) - start > 2 * LONG and not scan.fence:  # one endless line
                 done.append(TextBlock(text[start:], turn, scan.mode == "item"))
                 start, pos, scan = len(text), len(text), Scan()
-            elif pos > start and scan.mode in ("item", "para") and _EARLY.match(text, pos):
-                if _step(text[pos:], scan)[0]:  # shown as its own block from its first word on
-                    done.append(TextBlock(text[start:pos], turn, scan.mode == "item"))
-                    start, scan = pos, Scan()
+            elif (
+                pos > start
+                and scan.mode in ("item", "para")
+                and _EARLY.match(text, pos)
+                and _step(text[pos:], scan)[0]
+            ):  # shown as its own block from its first word on
+                done.append(TextBlock(text[start:pos], turn, scan.mode == "item"))
+                start, scan = pos, Scan()
             break
         line = text[pos:end]
         next_pos = end + 1

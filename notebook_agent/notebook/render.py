@@ -25,7 +25,7 @@ from notebook_agent.notebook.panel_state import TextBlock
 try:
     import nh3
 except ImportError:  # F8: an optional native; the text is shown escaped then
-    nh3 = None
+    nh3 = None  # type: ignore[assignment]  # the module, or None without it
 
 __all__ = ["image_text", "join_items", "render_block", "render_text"]
 
@@ -142,7 +142,7 @@ def _markdown() -> MarkdownIt:
         "commonmark", {"html": False, "linkify": False, "typographer": False, "maxNesting": 20}
     ).enable(["table", "strikethrough"])
     md.validateLink = _valid_link  # type: ignore[method-assign]  # the documented way to replace it
-    md.normalizeLinkText = lambda url: url  # type: ignore[method-assign]  # an address is shown as written
+    md.normalizeLinkText = lambda link: link  # type: ignore[method-assign]  # an address is shown as written
     md.add_render_rule("image", _image)
     md.add_render_rule("fence", _code)
     md.add_render_rule("code_block", _code)

@@ -205,7 +205,6 @@ def recorded() -> dict[str, list[UiEvent]]:
         *to_model(3.6, turn=1, history=1572),
         *words(4.0, THOUGHT, lane="thinking", turn=1),
     ]
-    second = {"turn": 1, "max_attempts": 4, "model": A}
     voided = [
         opened(),
         *to_model(0.0),

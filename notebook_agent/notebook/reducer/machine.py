@@ -116,7 +116,10 @@ def _context_built(state: PanelState, e: ev.ContextBuilt) -> PanelState:
     parts = dict(e.parts)
     gauge = replace(
         state.gauge,
-        **{k: int(parts.get(k, 0)) for k in ("system", "tools", "transients", "history")},
+        system=int(parts.get("system", 0)),
+        tools=int(parts.get("tools", 0)),
+        transients=int(parts.get("transients", 0)),
+        history=int(parts.get("history", 0)),
     )
     return replace(state, gauge=gauge)
 
