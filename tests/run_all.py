@@ -1,7 +1,7 @@
 """Everything `make test` runs, stage by stage, with one closing line of counts.
 
     python tests/run_all.py                 all stages
-    python tests/run_all.py --only unit     one of: unit, kernel, notebooks, browser, compat
+    python tests/run_all.py --only unit     one of: unit, kernel, notebooks, browser, binder, compat
 
 Without a model file, a browser or node, the stages that need them print one loud line; with
 CI=true they fail.
@@ -166,14 +166,23 @@ def compat(tally: Tally) -> None:
     run(tally, [sys.executable, "tests/compat/matrix.py"])
 
 
+def binder(tally: Tally) -> None:
+    """A Binder build of HEAD in a fresh environment; every notebook without key, names or home."""
+    if sys.platform == "linux":
+        run(tally, [sys.executable, "binder/emulate.py"])
+    else:
+        tally.missing("the Binder emulation", "It needs Linux.")
+
+
 STAGES: dict[str, Callable[[Tally], None]] = {
     "unit": unit,
     "kernel": kernel,
     "notebooks": notebooks,
     "browser": browser,
+    "binder": binder,
     "compat": compat,
 }
-DEFAULT = ("unit", "kernel", "notebooks", "browser")
+DEFAULT = ("unit", "kernel", "notebooks", "browser", "binder")
 
 
 def main() -> int:
