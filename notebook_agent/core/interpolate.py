@@ -1,0 +1,166 @@
+"""``{{name}}`` in a prompt: what is inserted, what stays as typed.
+
+A body is sent exactly as typed. Only ``{{name}}``, followed by any number of ``.attr``, ``[0]``
+and ``["key"]``, inserts a variable's text, once; anything else between braces is literal.
+
+Source: notebook side, the prompt (D7, D9, N01, N02); tune by experiment (``{{placeholders}}``).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from notebook_agent.core.text import clean_text
+from notebook_agent.errors import InputRejected
+
+__all__ = [
+    "Inserted",
+    "Insertion",
+    "InsertionError",
+    "insert",
+    "literal_brace",
+    "placeholders",
+    "value_text",
+]
+
+_PATH: Final = r"(?:\.[^\W\d]\w*|\[\s*(?:-?\d+|\"[^\"\n]*\"|'[^'\n]*')\s*\])"
+# Not after $ (a workflow's ${{ x }}), not inside three braces (an f-string's {{{x}}}).
+_INSERT: Final = re.compile(
+    rf"(?P<escaped>\\\{{\{{)|(?<![${{])\{{\{{[ \t]*(?P<name>[^\W\d]\w*)(?P<path>{_PATH}*)[ \t]*\}}\}}(?!\}})"
+)
+_STEP: Final = re.compile(_PATH)
+_HINT: Final = "To send the braces as they are, begin the cell with:\n%%agent --raw"
+_SINGLE: Final = re.compile(r"(?<!\{)\{([^\W\d]\w*)\}(?!\})")
+
+
+class InsertionError(InputRejected):
+    """A ``{{name}}`` that cannot be inserted; nothing was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Insertion:
+    """One insertion: what stood between the braces, and its length in characters."""
+
+    expression: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    """A prompt with its values in place."""
+
+    text: str
+    insertions: tuple[Insertion, ...] = ()
+
+
+def insert(
+    body: str,
+    namespace: Mapping[str, Any],
+    *,
+    raw: bool = False,
+    fits: Callable[[str, str], None] | None = None,
+    where: str = "in this notebook",
+    hint: str = _HINT,
+) -> Inserted:
+    """Put the variables' text into a prompt.
+
+    Args:
+        body: The prompt as typed.
+        namespace: Where the names are looked up.
+        raw: Insert nothing (``--raw``); ``\\{{`` stays as typed too.
+        fits: Called with expression and text of each value; raises when it is too big.
+        where: Where names are looked up, for the error.
+        hint: What to type when a name is not there, the error's last lines.
+
+    Returns:
+        The prompt, with lone surrogates and NUL made U+FFFD (D9). Inserted text is never
+        expanded again.
+
+    Raises:
+        InsertionError: An unknown name, attribute, index or key.
+
+    Example:
+        >>> insert("hi {{who}}, {x} \\\\{{who}}", {"who": "Ada"}).text
+        'hi Ada, {x} {{who}}'
+    """
+    if raw or "{{" not in body:
+        return Inserted(clean_text(body))
+    made: list[Insertion] = []
+
+    def replace(match: re.Match[str]) -> str:
+        if match["escaped"]:
+            return "{{"
+        expression = match["name"] + match["path"]
+        try:
+            value = _look_up(match["name"], match["path"], namespace, where)
+        except _NotThere as problem:
+            raise InsertionError(
+                f"{{{{{expression}}}}} cannot be inserted: {problem}. Nothing was sent.\n{hint}"
+            ) from None
+        text = clean_text(value_text(value))
+        if fits is not None:
+            fits(expression, text)
+        made.append(Insertion(expression, text))
+        return text
+
+    return Inserted(clean_text(_INSERT.sub(replace, body)), tuple(made))
+
+
+def placeholders(body: str) -> tuple[str, ...]:
+    """Names that a prompt inserts, each once, in order; escaped ones are no placeholders.
+
+    Example:
+        >>> placeholders("{{a.b}} {{c}} \\\\{{d}} {{a}}")
+        ('a', 'c')
+    """
+    found = (m["name"] for m in _INSERT.finditer(body) if not m["escaped"])
+    return tuple(dict.fromkeys(found))
+
+
+class _NotThere(Exception):  # it never leaves this module
+    """A value that cannot be looked up; why, in words."""
+
+
+def _look_up(name: str, path: str, namespace: Mapping[str, Any], where: str) -> Any:
+    try:
+        value = namespace[name]
+    except KeyError:
+        raise _NotThere(f"there is no variable {name!r} {where}") from None
+    done = name
+    for step in _STEP.findall(path):
+        try:
+            value = getattr(value, step[1:]) if step[0] == "." else _item(value, step)
+        except Exception as error:  # noqa: BLE001  # a user object may raise anything
+            why = f"{done}{step} failed: {type(error).__name__}: {str(error)[:120]}"
+            raise _NotThere(why) from None
+        done += step
+    return value
+
+
+def _item(value: Any, step: str) -> Any:
+    return value[ast.literal_eval(step[1:-1].strip())]
+
+
+def value_text(value: Any) -> str:
+    """A value as the text a prompt gets: a frame whole, a result's reply, else ``str``."""
+    if isinstance(value, str):
+        return value
+    if type(value).__module__.split(".")[0] == "pandas" and hasattr(value, "to_string"):
+        return str(value.to_string())
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value).decode("utf-8", "replace")
+    return str(value)
+
+
+def literal_brace(body: str, namespace: Mapping[str, Any]) -> str | None:
+    """The first ``{x}`` of a body without ``{{`` where ``x`` is a variable: sent literally.
+
+    People who know f-strings expect an insertion there; the footer says once that none was made.
+    """
+    if "{{" in body:
+        return None
+    return next((n for n in _SINGLE.findall(body) if n in namespace), None)

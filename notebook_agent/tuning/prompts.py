@@ -1,0 +1,319 @@
+"""Prompt lab: variants x inputs x models x seeds x repeats, scored and compared in pairs.
+
+Example:
+    >>> from notebook_agent import ScriptedModel
+    >>> from notebook_agent.tuning.prompts import PromptLab
+    >>> from notebook_agent.tuning.scorers import exact
+    >>> lab = PromptLab(
+    ...     {"plain": "Capital of {{country}}?", "short": "Capital of {{country}}? One word."},
+    ...     [{"country": "France", "expected": "Paris"}],
+    ...     models=ScriptedModel(lambda r: "Paris" if "One word" in str(r) else "It is Paris."),
+    ...     scorers=[exact()],
+    ... )
+    >>> lab.run().summary()[["variant", "exact"]].values.tolist()
+    [['plain', 0.0], ['short', 1.0]]
+
+Source: tune by experiment, prompt lab.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any, Final
+
+from notebook_agent.core.interpolate import InsertionError, placeholders
+from notebook_agent.errors import ConfigError
+from notebook_agent.providers.base import ModelClient, full_name
+from notebook_agent.tuning.cells import Cell, code_version
+from notebook_agent.tuning.executors import Limit
+from notebook_agent.tuning.journal import Journal
+from notebook_agent.tuning.lab_result import Judged, LabResult
+from notebook_agent.tuning.lab_work import LabWork, Price, filled
+from notebook_agent.tuning.scorers import Judge, Scorer, scorer
+from notebook_agent.tuning.sweep import Progress, Sweep
+
+__all__ = ["PromptLab", "Variant"]
+
+JOURNAL_NAME: Final = "prompt lab"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to ask: a prompt and, when it differs too, a system prompt and request options.
+
+    Both texts may insert ``{{placeholders}}``; the rule is that of ``%%agent`` cells.
+    """
+
+    text: str
+    system: str | None = None
+    options: Mapping[str, Any] | None = None
+
+    def names(self) -> tuple[str, ...]:
+        """Placeholders of both texts."""
+        both = (*placeholders(self.text), *placeholders(self.system or ""))
+        return tuple(dict.fromkeys(both))
+
+
+class PromptLab:
+    """An experiment on prompts.
+
+    Args:
+        variants: Name -> text or Variant.
+        inputs: One mapping an input: the placeholders' values, and whatever scorers read.
+        models: A client or name, or several.
+        seeds: Sent as the provider's ``seed``; None sends none.
+        repeats: How often each cell is asked.
+        scorers: Functions, scorers, judges.
+        journal: A path keeps every answer: a cell that has one is never sent again.
+        prices: Full model name -> Price.
+        system, options: For every variant that has none of its own.
+        limit, providers: Concurrency and rate; see :class:`~notebook_agent.tuning.executors.Limit`.
+        settings: Of the runtime of each cell: tools, retry, timeouts, policy ...
+
+    Raises:
+        ConfigError: Nothing to ask, two scorers of one name, or a variant with a placeholder
+            that an input has no value for; nothing was sent.
+    """
+
+    def __init__(
+        self,
+        variants: Mapping[str, str | Variant],
+        inputs: Sequence[Mapping[str, Any]],
+        *,
+        models: ModelClient | str | Sequence[ModelClient | str],
+        seeds: Sequence[int | None] = (None,),
+        repeats: int = 1,
+        scorers: Sequence[Any] = (),
+        journal: str | os.PathLike[str] | None = None,
+        prices: Mapping[str, Price] | None = None,
+        system: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        limit: Limit | None = None,
+        providers: Mapping[str, Limit] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.variants = {
+            n: v if isinstance(v, Variant) else Variant(v) for n, v in variants.items()
+        }
+        self.inputs = [dict(one) for one in inputs]
+        self.scorers = [scorer(one) for one in scorers]
+        self.prices = dict(prices or {})
+        self._system, self._options = system, dict(options or {})
+        judges = [one for one in self.scorers if isinstance(one, Judge)]
+        clients: dict[str, ModelClient] = {}
+        self.models = [_named(one, clients) for one in _several(models)]
+        self._judge_models = {j.name: _named(j.model, clients) for j in judges}
+        self.work = LabWork(clients, settings)
+        self._check(seeds, repeats)
+        self._limits: dict[str, Any] = {"limit": limit, "providers": providers}
+        self._code = f"{LabWork.code_version} {_settings_version(settings)}".strip()
+        self.journal = Journal(journal, JOURNAL_NAME)
+        self._labels: list[tuple[str, int]] = []
+        try:
+            self.sweep = self._sweep(self._cells(seeds, repeats))
+        except BaseException:
+            self.journal.close()
+            raise
+        self._judging: dict[str, Sweep] = {}
+
+    def __repr__(self) -> str:
+        return (
+            f"<PromptLab: {len(self.variants)} variants x {len(self.inputs)} inputs x "
+            f"{len(self.models)} models, {len(self.sweep.cells):,} cells>"
+        )
+
+    def __enter__(self) -> PromptLab:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop what runs and let the journal go."""
+        self.stop()
+        self.journal.close()
+
+    # ---- running ---------------------------------------------------------------------------
+
+    def run(
+        self,
+        executor: Any = None,
+        *,
+        progress: Callable[[Progress], None] | None = None,
+        retry_failed: bool = False,
+    ) -> LabResult:
+        """Ask what has no answer yet, let the judges grade, and score.
+
+        Args:
+            executor, progress, retry_failed: See
+                :meth:`~notebook_agent.tuning.sweep.Sweep.run`.
+
+        Raises:
+            Cancelled: Interrupted; :meth:`result` has what is done.
+            StoreError: The journal cannot be written.
+        """
+        self.sweep.run(executor, progress=progress, retry_failed=retry_failed)
+        for judge in self.scorers:
+            if isinstance(judge, Judge):
+                sweep = self._judging[judge.name] = self._sweep(self._judge_cells(judge))
+                sweep.run(executor, progress=progress, retry_failed=retry_failed)
+        return self.result()
+
+    def start(self, executor: Any = None, **given: Any) -> PromptLab:
+        """Ask in a thread; :meth:`result` shows what there is meanwhile. Judges wait for
+        :meth:`run`, which asks nothing twice."""
+        self.sweep.start(executor, **given)
+        return self
+
+    def wait(self, timeout_s: float | None = None) -> LabResult:
+        """Wait for :meth:`start`."""
+        self.sweep.wait(timeout_s)
+        return self.result()
+
+    def stop(self) -> None:
+        """Send nothing more; answers that came are kept."""
+        self.sweep.stop()
+
+    def result(self) -> LabResult:
+        """What is there now: rows, scores, comparisons."""
+        return LabResult(
+            rows=tuple(sorted(self.sweep.rows(), key=lambda row: row.place)),
+            cells=tuple(self.sweep.cells),
+            variants=dict(self.variants),
+            labels=tuple(self._labels),
+            scorers=tuple(one for one in self.scorers if isinstance(one, Scorer)),
+            judged=tuple(self._judged()),
+            prices=dict(self.prices),
+        )
+
+    # ---- cells -----------------------------------------------------------------------------
+
+    def _prompt(self, variant: Variant) -> tuple[str, str | None, str]:
+        """What tells variants apart once their names are forgotten."""
+        return variant.text, variant.system or self._system, repr(variant.options or self._options)
+
+    def _cells(self, seeds: Sequence[int | None], repeats: int) -> Iterator[Cell]:
+        """All cells; repeats vary last, so that a broken-off lab has seen everything once."""
+        prompts = {
+            name: {"text": v.text, "system": v.system or self._system}
+            for name, v in self.variants.items()
+        }
+        configs = {
+            (model, name): {"model": model, "options": dict(v.options or self._options)}
+            for model in self.models
+            for name, v in self.variants.items()
+        }
+        inputs = list(enumerate(self.inputs or [{}]))
+        every = itertools.product(range(repeats), seeds, inputs, self.models, self.variants)
+        for repeat, seed, (number, values), model, name in every:
+            self._labels.append((name, number))
+            provider = model.partition(":")[0]
+            yield Cell(prompts[name], configs[model, name], values, seed, repeat, provider)
+
+    def _judge_cells(self, judge: Judge) -> Iterator[Cell]:
+        """One cell for every reply; equal questions of one grading are asked once."""
+        name = self._judge_models[judge.name]
+        config = {"model": name, "options": dict(judge.options), "judge": judge.name}
+        prompt = {"text": judge.prompt, "system": judge.system}
+        seen: set[str] = set()
+        for row in self.sweep.rows():
+            if row.status == "done":
+                inputs = judge_inputs(row.spec, row.value["reply"])
+                mark = repr(inputs)
+                if mark not in seen:
+                    seen.add(mark)
+                    yield Cell(prompt, config, inputs, None, 0, name.partition(":")[0])
+
+    def _judged(self) -> Iterator[Judged]:
+        for name, sweep in self._judging.items():
+            judge = next(s for s in self.scorers if s.name == name)
+            assert isinstance(judge, Judge)
+            yield Judged(judge, tuple(sweep.rows()))
+
+    def _sweep(self, cells: Iterator[Cell]) -> Sweep:
+        return Sweep(self.work, cells, journal=self.journal, code=self._code, **self._limits)
+
+    def _check(self, seeds: Sequence[int | None], repeats: int) -> None:
+        for field, value in (("variants", self.variants), ("models", self.models)):
+            if not value:
+                raise ConfigError(field=field, value=list(value), legal="one or more")
+        if repeats < 1 or not seeds:
+            raise ConfigError(
+                field="repeats", value=repeats, legal="1 or more, and one seed or None"
+            )
+        names = [one.name for one in self.scorers]
+        twice = next((n for n in names if names.count(n) > 1), None)
+        if twice is not None:
+            raise ConfigError(
+                f"Two scorers are called {twice!r}: give one another name.", field="scorers"
+            )
+        same: dict[tuple[str, str | None, str], str] = {}
+        for name, variant in self.variants.items():
+            other = same.setdefault(self._prompt(variant), name)
+            if other != name:
+                raise ConfigError(
+                    f"The variants {other!r} and {name!r} ask the same.", field="variants"
+                )
+            self._check_variant(name, variant)
+        for model in {*self.models, *self._judge_models.values()}:
+            self.work.client(model)  # an unknown name or a missing key is said before any request
+
+    def _check_variant(self, name: str, variant: Variant) -> None:
+        """Every placeholder has a value in every input, before anything is sent."""
+        for at, values in enumerate(self.inputs or [{}]):
+            missing = [n for n in variant.names() if n not in values]
+            if missing:
+                has = ", ".join(values) or "nothing"
+                raise ConfigError(
+                    f"Variant {name!r} inserts {{{{{missing[0]}}}}}, and input {at} has no "
+                    f"{missing[0]!r} (it has {has}). Nothing was sent.\n"
+                    "Give the input that field, or write \\{{ for literal braces.",
+                    field="inputs",
+                )
+            try:
+                filled(variant.text, values)
+            except InsertionError as problem:
+                raise ConfigError(
+                    f"Variant {name!r}, input {at}: {problem.message}", field="inputs"
+                ) from None
+
+
+def judge_inputs(spec: Mapping[str, Any], reply: str) -> dict[str, Any]:
+    """What a judge's prompt may insert for a row."""
+    inputs = dict(spec["inputs"])
+    return {**inputs, "prompt": filled(spec["prompt"]["text"], inputs), "reply": reply}
+
+
+def _several(models: Any) -> list[ModelClient | str]:
+    """One model or several, as a list; a client is told by its ``model()``."""
+    return [models] if isinstance(models, str) or hasattr(models, "model") else list(models)
+
+
+def _named(given: ModelClient | str, clients: dict[str, ModelClient]) -> str:
+    """A model's full name; a client is kept under it."""
+    if isinstance(given, str):
+        return given
+    name = full_name(given)
+    if clients.setdefault(name, given) is not given:
+        raise ConfigError(
+            f"Two models are called {name}: give one another name.", field="models", value=name
+        )
+    return name
+
+
+def _settings_version(settings: Mapping[str, Any]) -> str:
+    """Settings as part of every cell's key: other tools or limits are another experiment."""
+    parts = []
+    for name, value in sorted(settings.items()):
+        if name in ("surroundings", "counter", "observers", "store", "text_streamer"):
+            continue  # they change what is seen, not what is asked
+        if name == "tools":
+            parts.append(f"tools={[code_version(getattr(t, 'function', t)) for t in value]}")
+        elif is_dataclass(value) and not isinstance(value, type):
+            parts.append(f"{name}={asdict(value)}")
+        else:
+            parts.append(f"{name}={value!r}")
+    return " ".join(parts)
