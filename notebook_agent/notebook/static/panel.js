@@ -167,7 +167,7 @@ const TONE = { finished: "t-ok", running: "t-live", failed: "t-bad" };
 const MARK = { finished: "completed", running: "running tools", queued: "connecting", writing: "connecting" };
 /** One item of the flow; `old` is its node. */
 function item(one, old) {
-	if (one.k === "text") return h("div.na-block" + (one.li ? " na-li" : ""), { tabindex: -1 }, nodesOf(one.html));
+	if (one.k === "text") return h("div.na-block" + (one.li ? " na-li" : ""), { tabindex: -1, dir: "auto" }, nodesOf(one.html));
 	if (one.k === "note") return h("div.na-line", h("div.row", icon(one.mark, "t-" + one.tone), h(".grow wrap", rich(one.words))));
 	if (one.k === "thinking") {
 		const el = old || h("details.na-line", h("summary", h(".num")), h("div.in think"));
