@@ -70,8 +70,9 @@ PARAMETERS: Final = (
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
     """The word of ``words`` most like ``word``, None when none is like it."""
-    close = difflib.get_close_matches(word.lower(), list(words), n=1, cutoff=0.6)
-    return close[0] if close else None
+    by_lower = {one.lower(): one for one in words}
+    close = difflib.get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.6)
+    return by_lower[close[0]] if close else None
 
 
 def parse_options(

@@ -53,6 +53,7 @@ class Plan:
     policy: RuntimePolicy | None = None
     timeouts: StreamTimeouts | None = None
     mode: TurnMode | None = None
+    schema: Any = None
     notices: tuple[str, ...] = ()
 
     @property
@@ -73,6 +74,7 @@ class Plan:
             "system": self.system,
             "timeouts": self.timeouts,
             "mode": self.mode,
+            "schema": self.schema,
         }
         return {k: v for k, v in given.items() if v is not None}
 
@@ -84,11 +86,6 @@ def plan_run(agent: SessionCore, body: str, options: CellOptions) -> Plan:
         UsageError, InputRejected, InsertionError, ConfigError, ContextExceeded: Two or three
             lines; nothing was sent.
     """
-    if options.schema is not None:
-        raise UsageError(
-            "--schema is not in this version: replies cannot be validated against a class yet.\n"
-            "Type:  %%agent --format json"
-        )
     session = options.session or agent.current
     model = _model(agent, options)
     if model is None:
@@ -114,6 +111,7 @@ def plan_run(agent: SessionCore, body: str, options: CellOptions) -> Plan:
         request=_request(options),
         policy=_policy(agent, options),
         timeouts=_timeouts(agent, options),
+        schema=_schema(agent, options),
         mode=TurnMode.NON_STREAMING if options.no_stream or not agent.settings.stream else None,
         notices=notices,
     )
@@ -158,6 +156,23 @@ def _system(agent: SessionCore, options: CellOptions) -> str | None:
     if options.system is None:
         return None
     return agent.system_text(options.system)
+
+
+def _schema(agent: SessionCore, options: CellOptions) -> Any:
+    """The class of ``--schema``; one that cannot be a schema is refused before sending."""
+    if options.schema is None:
+        return None
+    if options.schema not in agent.namespace:
+        classes = [n for n, v in agent.namespace.items() if isinstance(v, type)]
+        raise UsageError(
+            f"--schema: {options.schema!r} is not defined in this notebook. Nothing was sent.\n"
+            f"Type:  %%agent --schema {nearest(options.schema, classes) or 'Model'}"
+        )
+    from notebook_agent.engine.structured import OutputSchema  # noqa: PLC0415  # pydantic loads at use
+
+    given = agent.namespace[options.schema]
+    OutputSchema.of(given)
+    return given
 
 
 def _tools(agent: SessionCore, options: CellOptions) -> tuple[Any, ...] | None:

@@ -34,7 +34,7 @@ __all__ = ["SessionCore", "current_surroundings"]
 
 T = TypeVar("T")
 
-OWN_MODELS = ("demo", "replay")  # sessions whose model is part of what they show
+OWN_MODELS = ("demo",)  # sessions whose model is part of what they show
 
 
 def current_surroundings(settings: Settings) -> Surroundings:

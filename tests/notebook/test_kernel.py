@@ -191,7 +191,7 @@ def test_D7_note_once_per_session(kernel):
         ("%%agent -w nothing_here\nhi", "nothing_here"),
         ("%%agent -t nothing_here\nhi", "nothing_here"),
         ("%%agent --system @nothing_here\nhi", "nothing_here"),
-        ("%%agent --schema M\nhi", "%%agent --format json"),
+        ("%%agent --schema NoSuchClass\nhi", "%%agent --schema"),
         ("%agent staus", "%agent status"),
         ("%agent stop the war", "%agent ask stop the war"),
         ("%agent alias a", "%agent alias a openai"),

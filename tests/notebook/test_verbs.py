@@ -659,12 +659,44 @@ def test_replay_speed_drives_the_real_engine_by_the_file(agent, tmp_path):
     agent.model(faulty)
     first = agent.ask("double 4", tools=("double",), record=str(tmp_path / "run.jsonl"))
     assert [t.attempts for t in first.turns] == [2, 2]
-    made = agent.prepare_replay(str(tmp_path / "run.jsonl"), speed=100.0)
-    again = made.blocking()
+    said = repr(agent.prepare_replay(str(tmp_path / "run.jsonl"), speed=100.0).blocking())
+    assert "the same as recorded" in said
     assert calls == [4]  # the notebook's own tool did not run again
-    assert again.text == first.text
-    assert [t.attempts for t in again.turns] == [2, 2]
-    assert [t.tool_calls[0].input for t in again.turns if t.tool_calls] == [{"x": 4}]
     assert len(faulty.calls) == 4
-    agent.export(str(tmp_path / "x.json"))
-    assert "replay" in agent.sessions
+    agent.record(str(tmp_path / "run2.jsonl"))
+    text = (tmp_path / "run2.jsonl").read_text()
+    (tmp_path / "none.jsonl").write_text(text.splitlines()[0] + "\n")
+    with pytest.raises(AgentError, match="holds no run"):
+        agent.prepare_replay(str(tmp_path / "none.jsonl"), speed=1.0)
+
+
+async def test_F7_the_same_loop_driver_serves_a_session(model):
+    from notebook_agent.notebook.kernel_loop import SameLoop
+
+    agent = AgentSession({}, settings=Settings(store="memory"), engine=SameLoop())
+    agent.model(model)
+    assert (await agent.aask("hi")).text == "First reply."
+    assert "policy" in repr(await agent.acompact("policy"))
+    with pytest.raises(AgentError, match="no threads"):
+        agent.ask("hi")
+    with pytest.raises(AgentError, match="no threads"):
+        agent.models()
+    agent.close()
+
+
+def test_schema_gives_parsed(agent):
+    from pydantic import BaseModel
+
+    class City(BaseModel):
+        name: str
+        people: int
+
+    agent.namespace["City"] = City
+    agent.model(ScriptedModel(['{"name": "Riga", "people": 605000}'], name="s"))
+    result = agent.ask("Riga?", schema="City")
+    assert result.parsed == City(name="Riga", people=605000)
+    with pytest.raises(UsageError, match="schema City"):
+        agent.ask("Riga?", schema="Citi")
+    agent.namespace["nothing"] = 5
+    with pytest.raises(ConfigError):
+        agent.ask("Riga?", schema="nothing")

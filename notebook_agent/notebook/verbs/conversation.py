@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from notebook_agent.core.result import RunResult
+from notebook_agent.errors import SessionBusy
 from notebook_agent.notebook.arguments import CellOptions, UsageError
 from notebook_agent.notebook.prepare import Plan
 from notebook_agent.notebook.report import Report
@@ -83,6 +84,9 @@ class ConversationVerbs(RunVerbs):
             return self._loaded(self._runtimes[name])
         runtime = self._make_runtime(name)
         session = runtime.load_session(name)
+        there = self._runtimes.get(session.name)
+        if there is not None and there.active is not None:
+            raise SessionBusy(session.name)  # its place is taken by the loaded one
         self._runtimes[session.name] = runtime
         self.current = session.name
         return self._loaded(runtime)
