@@ -20,7 +20,11 @@ __all__ = ["aask", "ask"]
 
 
 def ask(
-    text: str | Message, *, model: ModelClient | str | None = None, **settings: Any
+    text: str | Message,
+    *,
+    model: ModelClient | str | None = None,
+    schema: Any = None,
+    **settings: Any,
 ) -> RunResult:
     """Ask a model once, from a script or a notebook cell.
 
@@ -32,6 +36,8 @@ def ask(
         model: A client, a name like ``"openai:gpt-x"`` or an alias. None = the environment's
             ``NOTEBOOK_AGENT_MODEL``, else the local model where it is installed, else the
             scripted one, which says so.
+        schema: What the reply must be: a pydantic class, a dataclass, a type hint or a JSON
+            Schema. The value is the result's ``parsed``.
         settings: As for :class:`~notebook_agent.engine.runtime.AgentRuntime`: ``system``,
             ``tools``, ``policy``, ``fallback``, ...
 
@@ -46,14 +52,18 @@ def ask(
         >>> str(ask("Hi", model=ScriptedModel(["Hello."])))
         'Hello.'
     """
-    return AgentRuntime(_or_default(model), **settings).run(text)
+    return AgentRuntime(_or_default(model), **settings).run(text, schema=schema)
 
 
 async def aask(
-    text: str | Message, *, model: ModelClient | str | None = None, **settings: Any
+    text: str | Message,
+    *,
+    model: ModelClient | str | None = None,
+    schema: Any = None,
+    **settings: Any,
 ) -> RunResult:
     """As :func:`ask`, on the running loop: ``await aask("Hi")``."""
-    return await AgentRuntime(_or_default(model), **settings).arun(text)
+    return await AgentRuntime(_or_default(model), **settings).arun(text, schema=schema)
 
 
 def _or_default(model: ModelClient | str | None) -> ModelClient | str:

@@ -95,6 +95,8 @@ class RunFrame:
         budget: Tokens counted for ``max_total_tokens`` so far, all attempts (B19).
         usage: Tokens as reported so far, all attempts, None when none was.
         recoveries: Follow-ups after replies cut at their length (B46).
+        repairs: Replies sent back because they did not fit the run's schema.
+        forced: With tools and a schema: the model has answered, the format is forced from now on.
         ended: How the run ended, once that is decided: ``{"error": None | error JSON}``.
         facts: The turn in progress.
     """
@@ -113,6 +115,8 @@ class RunFrame:
     budget: int = 0
     usage: Usage | None = None
     recoveries: int = 0
+    repairs: int = 0
+    forced: bool = False
     last_finish: str | None = None
     ended: Mapping[str, Any] | None = None
     facts: TurnFacts = field(default_factory=TurnFacts)
@@ -195,6 +199,7 @@ class RunFrame:
 
     def to_json(self) -> dict[str, Any]:
         """JSON form without messages: those are in the snapshot's ``pending`` or in the log."""
+        schema = {"repairs": self.repairs, "forced": self.forced}
         return {
             "format": FORMAT,
             "run_id": self.run_id,
@@ -213,6 +218,7 @@ class RunFrame:
             "last_finish": self.last_finish,
             "ended": None if self.ended is None else dict(self.ended),
             "facts": self.facts.to_json(),
+            **{k: v for k, v in schema.items() if v},  # of runs with a schema only
         }
 
     @classmethod
@@ -237,6 +243,8 @@ class RunFrame:
             pending=list(pending),
             usage=Usage.from_json(data["usage"]),
             facts=TurnFacts.from_json(data["facts"]),
+            repairs=data.get("repairs", 0),
+            forced=data.get("forced", False),
         )
         if data["response"] is not None:
             frame.response = _response_from_json(data["response"], frame.pending)

@@ -32,6 +32,7 @@ from notebook_agent.engine.cancel import CancelSignal
 from notebook_agent.engine.clock import SYSTEM, Surroundings
 from notebook_agent.engine.observers import Observer, StateChange
 from notebook_agent.engine.recorded_run import Player, Recording, calls_of, recorded_tools
+from notebook_agent.engine.recorded_schema import recorded_schema
 from notebook_agent.engine.replay_compare import compare
 from notebook_agent.engine.runtime import AgentRuntime
 from notebook_agent.engine.store.base import Commit
@@ -228,7 +229,9 @@ class _Stage(Observer):
         prompt: str | Message = first if asked and first is not None else self.bundle.run.input
         self._stop_where_it_stopped()
         try:
-            return await runtime.arun(prompt, fresh=bool(self.bundle.run.config.get("fresh")))
+            config = self.bundle.run.config
+            schema = recorded_schema(config.get("schema"), self.bundle.messages)
+            return await runtime.arun(prompt, fresh=bool(config.get("fresh")), schema=schema)
         except AgentError as error:
             self.stopped = self._cancel_was_ours(error)
             result = getattr(error, "result", None)

@@ -31,6 +31,8 @@ def _format_is(context: TurnContext, kind: str) -> bool:
 
 
 def _has_tools(context: TurnContext) -> bool:
+    if _format_is(context, "tool"):
+        return True
     return bool(context.tools) and not context.options.response_format
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from types import EllipsisType
 from typing import Final
 
@@ -28,6 +29,7 @@ from notebook_agent.core.response import ENDING_OF_WORD, ChatResponse, Ending, U
 from notebook_agent.errors import ConfigError
 from notebook_agent.providers.base import Capabilities
 from notebook_agent.providers.fault_script import OK, ScriptStep, parse_script, step_error
+from notebook_agent.providers.forced_tool import turner
 from notebook_agent.providers.scripted_reply import (
     Reply,
     arguments,
@@ -262,12 +264,13 @@ class ScriptedModel:
         yield 0.0, e.MessageStart(id=f"scripted_{number}", model=name)
         for _ in range(reply.pings):
             yield delay, e.Ping()
-        for event in lanes(reply, number):
-            yield delay if type(event) is e.IndexedDelta else 0.0, event
         word = word_of(reply)
         ending = None if word is None else ENDING_OF_WORD.get(word, Ending.UNKNOWN)
-        yield 0.0, e.MessageDelta(word, self._usage_of(reply, request), ending, word)
-        yield 0.0, e.MessageStop()
+        end = e.MessageDelta(word, self._usage_of(reply, request), ending, word)
+        turn = turner(options)  # a forced tool's arguments are the reply's text
+        for event in chain(lanes(reply, number), (end, e.MessageStop())):
+            for one in (event,) if turn is None else turn.turned((event,)):
+                yield delay if type(one) is e.IndexedDelta else 0.0, one
 
     def _usage_of(self, reply: Reply, request: StreamRequest) -> Usage | None:
         usage = self._usage if isinstance(reply.usage, EllipsisType) else reply.usage

@@ -17,6 +17,7 @@ from notebook_agent.core.verdict import judge_reply
 from notebook_agent.engine.context_pipeline import Built
 from notebook_agent.engine.runtime.rows import added, served_row
 from notebook_agent.engine.runtime.run_context import RunContext
+from notebook_agent.engine.runtime.schema_step import options_of_turn
 from notebook_agent.engine.turn_values import ServedTurn, TurnContext
 from notebook_agent.errors import AgentError, Cancelled, ProviderError
 
@@ -63,7 +64,7 @@ def _context(run: RunContext, built: Built) -> TurnContext:
         conversation=built.conversation,
         system=run.system,
         tools=run.tools,
-        options=run.options,
+        options=options_of_turn(run, built.route),
         route=built.route,
         query=run.frame.facts.input,
         estimate=built.estimate.total,

@@ -25,6 +25,7 @@ from notebook_agent.engine.runtime.gate import GATE
 from notebook_agent.engine.runtime.run_options import RunOptions
 from notebook_agent.engine.runtime.session_state import SessionState
 from notebook_agent.engine.store.base import MessageRecord, Snapshot, Store, ToolExecution
+from notebook_agent.engine.structured import OutputSchema
 from notebook_agent.errors import ConfigError, SessionBusy
 
 __all__ = ["Broken", "broken_runs", "find_broken", "owner_mark"]
@@ -68,6 +69,7 @@ class Broken:
             tools=None if tools is None else [name for name in tools if name in known_tools],
             model=None if model == primary else model,
             fallback=config.get("fallback"),
+            schema=OutputSchema.from_json(config.get("schema")),
         )
 
 

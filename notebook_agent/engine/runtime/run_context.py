@@ -32,6 +32,7 @@ from notebook_agent.engine.router import ModelRouter
 from notebook_agent.engine.runtime.recorder import Recorder
 from notebook_agent.engine.runtime.session_state import SessionState
 from notebook_agent.engine.store.base import MessageRecord, ToolExecution
+from notebook_agent.engine.structured import OutputSchema
 from notebook_agent.engine.tools import ConvergenceDetector
 from notebook_agent.engine.turn_values import AttemptFacts
 from notebook_agent.errors import AgentError
@@ -86,6 +87,7 @@ class RunContext:
         call: Facts of the turn's model call, None when there was none.
         session_facts: What compaction remembers of the session (breaker, idempotence).
         error: The error object that ended the run, with its cause.
+        schema: What the reply must be, None = free text.
     """
 
     frame: RunFrame
@@ -118,6 +120,7 @@ class RunContext:
     session_facts: CompactionState = field(default_factory=CompactionState)
     owner: Mapping[str, Any] = field(default_factory=dict)
     error: AgentError | None = None
+    schema: OutputSchema | None = None
     memory: LoopMemory | None = None
     convergence: ConvergenceDetector | None = None
     compact_after: bool = False
@@ -144,18 +147,26 @@ class RunContext:
         """Pending messages that ``base`` does not stand for."""
         return self.frame.pending[self.skip :] if self.skip else self.frame.pending
 
+    def forces_format(self) -> bool:
+        """Whether the next request must be answered in the schema's form."""
+        return self.schema is not None and (not self.tools or self.frame.forced)
+
     def wanted(self) -> Wanted:
-        """What the next build starts from."""
+        """What the next build starts from. A schema is counted like a tool, sent or not (L18)."""
         facts = self.frame.facts
+        schema = self.schema
+        words: tuple[Message, ...] = ()
+        if schema is not None and schema.in_words and self.forces_format():
+            words = (schema.instruction(),)
         return Wanted(
             turn=self.turn,
             base=self.base,
             pending=self.pending(),
             query=facts.input,
             system=self.system,
-            tools=self.tools,
+            tools=self.tools if schema is None else (*self.tools, schema.tool()),
             policy=self.policy,
-            transients=self.transients,
+            transients=(*self.transients, *words),
             route=self.route,
             passes=facts.passes,
             shrank=facts.shrank,

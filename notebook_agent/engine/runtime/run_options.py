@@ -37,6 +37,8 @@ class RunOptions:
     mode            streaming or one attempt
     timeouts        the stream handler's times
     text_streamer   gets the text of this run
+    schema          what the reply must be: a pydantic class, a dataclass, a type hint or a
+                    JSON Schema; the value is the result's ``parsed``
     ==============  ============================================================
     """
 
@@ -51,3 +53,4 @@ class RunOptions:
     mode: TurnMode | None = None
     timeouts: StreamTimeouts | None = None
     text_streamer: Callable[[str], Any] | None = None
+    schema: Any = None

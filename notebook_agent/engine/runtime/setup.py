@@ -7,7 +7,7 @@ Source: LLM turn, "Building the request" (L6, L13, L49, L108, L121); Turn FSM, "
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from notebook_agent.core.breaker import BreakerState
@@ -20,10 +20,12 @@ from notebook_agent.core.text import clean_text
 from notebook_agent.engine.context_pipeline import ContextPipeline
 from notebook_agent.engine.conversation import Conversation
 from notebook_agent.engine.router import ModelRouter
+from notebook_agent.engine.routing import capabilities_of
 from notebook_agent.engine.runtime.recorder import Recorder
 from notebook_agent.engine.runtime.resume import Broken, owner_mark
 from notebook_agent.engine.runtime.run_context import RunContext
 from notebook_agent.engine.runtime.run_options import RunOptions
+from notebook_agent.engine.structured import OutputSchema, format_for
 from notebook_agent.engine.tools import ToolRegistry, ToolRuntime
 from notebook_agent.errors import ConfigError
 
@@ -60,11 +62,14 @@ class Setup:
         self.primary = runtime.primary if given.model is None else runtime.clients.add(given.model)
         self.counter = runtime.counter_for(self.primary)
         runtime.compactor.counter = self.counter
+        self.schema = self._schema()
         chain = None if given.fallback is None else runtime.clients.names(given.fallback)
         breaker = runtime.breaker_of(self.primary)
         if llm.breaker is not breaker:
             llm.use_breaker(breaker)
         self._set_chain(runtime.fallback if chain is None else chain)
+        if self.schema is not None and self.schema.in_words is None:
+            self.schema = replace(self.schema, in_words=self._asks_in_words(self.schema))
         llm.mode = given.mode or llm.mode
         llm.timeouts = given.timeouts or llm.timeouts
         llm.text_streamer = given.text_streamer or llm.text_streamer
@@ -156,6 +161,7 @@ class Setup:
             session_facts=runtime.compaction_facts,
             owner=owner_mark(),
             convergence=runtime.convergence,
+            schema=self.schema,
         )
         recorder.watch = context.watch
         return context
@@ -171,7 +177,40 @@ class Setup:
             "fresh": self.given.fresh,
             "system": self.system,
             "options": _options_json(self.options),
+            **({} if self.schema is None else {"schema": self.schema.to_json()}),
         }
+
+    def _schema(self) -> OutputSchema | None:
+        """The run's schema; what cannot be done with it is said before anything is sent."""
+        if self.given.schema is None:
+            return None
+        schema = OutputSchema.of(self.given.schema)
+        if self.options.response_format is not None:
+            raise ConfigError(
+                "A schema and a response_format were given; the schema is the format.\n"
+                "Give one of them.",
+                field="schema",
+            )
+        if len(self.registry) and self.policy.max_iterations < 2:
+            raise ConfigError(
+                "With tools a schema needs two turns: one in which the model may call them, one "
+                "that gives the format. Nothing was sent.\n"
+                "Type:  %%agent --max-turns 4     or leave the tools out:  --no-tools",
+                field="schema",
+            )
+        return schema
+
+    def _asks_in_words(self, schema: OutputSchema) -> bool:
+        """Whether a model that may serve this run cannot be forced to the schema."""
+        breaker = self.runtime.llm.breaker
+        for name in (breaker.original_model, *(entry.name for entry in breaker.chain)):
+            try:
+                client = self.runtime.clients(name)
+            except ConfigError:
+                continue  # a backup that cannot be made serves nothing
+            if format_for(client, capabilities_of(client), schema)[2]:
+                return True
+        return False
 
     def _set_chain(self, names: tuple[str, ...]) -> None:
         breaker = self.runtime.llm.breaker

@@ -23,6 +23,7 @@ from notebook_agent.engine.runtime.call_step import calling_model
 from notebook_agent.engine.runtime.compact_step import compacting
 from notebook_agent.engine.runtime.rows import turn_input
 from notebook_agent.engine.runtime.run_context import RunContext
+from notebook_agent.engine.runtime.schema_step import follow_up
 from notebook_agent.engine.runtime.turn_end import end_turn
 from notebook_agent.errors import LoopDetected, StoreError, ToolFailed
 
@@ -113,8 +114,13 @@ async def processing_response(run: RunContext) -> o.TurnOutcome:
     ):
         frame.recoveries += 1
         frame.more = True
-        follow_up = Message.user(CONTINUE_TEXT, id=run.surroundings.new_id("message"))
-        frame.inject(follow_up)
+        more = Message.user(CONTINUE_TEXT, id=run.surroundings.new_id("message"))
+        frame.inject(more)
+        return o.Ok()
+    repair = follow_up(run, response)
+    if repair is not None:
+        frame.more = True
+        frame.inject(repair.with_id(run.surroundings.new_id("message")))
         return o.Ok()
     frame.more = False
     return o.NoMoreTurns()

@@ -41,6 +41,7 @@ from notebook_agent.engine.runtime.setup import run_registry
 from notebook_agent.engine.runtime.status import ContextAnatomy, Status
 from notebook_agent.engine.runtime.sync import run_sync
 from notebook_agent.engine.store.base import Store
+from notebook_agent.engine.structured import OutputSchema
 from notebook_agent.engine.tools import ToolRegistry
 from notebook_agent.engine.tools.loops import ConvergenceDetector
 from notebook_agent.errors import ConfigError, SessionBusy
@@ -129,13 +130,16 @@ class Verbs:
         constraint = self.options.tool_constraint
         if given.options is not None and given.options.tool_constraint is not None:
             constraint = given.options.tool_constraint
+        tools = run_registry(self.registry, given).schemas(constraint)
+        if given.schema is not None:
+            tools = (*tools, OutputSchema.of(given.schema).tool())
         return Wanted(
             turn=0,
             base=Conversation() if given.fresh else self.state.conversation,
             pending=(),
             query=text,
             system=(self.system if given.system is None else given.system) or None,
-            tools=run_registry(self.registry, given).schemas(constraint),
+            tools=tools,
             policy=given.policy or self.policy,
             transients=tuple(given.transients),
         )

@@ -25,6 +25,7 @@ from notebook_agent.engine.runtime.recorder import broken_store, patiently
 from notebook_agent.engine.runtime.resume import Broken, find_broken
 from notebook_agent.engine.runtime.run_context import RunContext
 from notebook_agent.engine.runtime.run_options import RunOptions
+from notebook_agent.engine.runtime.schema_step import with_parsed
 from notebook_agent.engine.runtime.setup import Setup
 from notebook_agent.errors import AgentError, Cancelled, InputRejected
 
@@ -133,6 +134,8 @@ async def _live(runtime: AgentRuntime, run: RunContext, *, begin: bool) -> RunRe
         await _begin(runtime, run, begin)
         await drive(run)
         result, error = await finalize(run)
+        if error is None:
+            result, error = with_parsed(run, result)
         if error is None and run.compact_after:
             await runtime.compact_unheld("convergence")
     finally:
