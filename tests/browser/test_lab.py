@@ -306,7 +306,8 @@ def test_the_freeze_moves_no_line_of_the_reply(lab) -> None:
         "document.querySelector('.na-reply')?.textContent.includes('The end of it.')",
         timeout=20_000,
     )
-    live = {t: (y, x) for t, y, x in page.evaluate(LINES, ".jp-NotebookPanel .na-p")}
+    reply = {t for t, _, _ in page.evaluate(LINES, ".jp-NotebookPanel .na-reply")}
+    live = {t: (y, x) for t, y, x in page.evaluate(LINES, ".jp-NotebookPanel .na-p") if t in reply}
     notebook.wait_done(1, 20)
     wait_for(lambda: "✓ completed" in notebook.text(1))
     frozen = page.evaluate(LINES, ".jp-NotebookPanel .jp-RenderedHTMLCommon > div")
