@@ -114,6 +114,7 @@ class CompactionResult:
         messages: The working history after it; the one before when not applied.
         summary: The summary message (role user), None when there is none.
         new_messages: Shortened versions of kept messages, to be logged before the marker.
+        origins: Id of a shortened version -> id of the message that it stands for.
         kept_ids: Ids of all messages but the summary, in order (B25).
         tokens_before, tokens_after: The full request by the one counter, system prompt, tools
             and transients included (P07); for a rejected draft ``tokens_after`` is the draft's.
@@ -134,6 +135,7 @@ class CompactionResult:
     detail: str = ""
     summary: Message | None = None
     new_messages: tuple[Message, ...] = ()
+    origins: Mapping[str, str] = field(default_factory=dict)
     kept_ids: tuple[str, ...] = ()
     removed: int = 0
     usage: Usage | None = None

@@ -341,6 +341,7 @@ class CompactionService:
             messages=draft.messages,
             summary=summary,
             new_messages=new,
+            origins={m.id: task.origin[m.id].id for m in new if m.id in task.origin},
             kept_ids=tuple(message.id for message in kept),
             tokens_after=after,
             removed=removed,
