@@ -176,6 +176,9 @@ class Breaker(ChainOps):
         original_model: Full name of the primary.
         chain: Full names of the backups, in order.
 
+    Attributes:
+        times_cleared: How often all strikes were cleared, by a recovery or a reset.
+
     Example:
         >>> b = Breaker(BreakerConfig(), "a:one", ["a:two"])
         >>> [b.record_failure(FailureKind.TRANSIENT, now) for now in (1.0, 2.0, 3.0)]
@@ -189,6 +192,7 @@ class Breaker(ChainOps):
     ) -> None:
         super().__init__(config.max_fail_count)
         self.config = config
+        self.times_cleared = 0
         self._data = BreakerData(
             original_model=original_model, chain=chain_of(chain, config.max_fail_count)
         )
@@ -364,6 +368,7 @@ class Breaker(ChainOps):
         for effect in rule.effects:
             changed = replace(changed, **_EFFECTS[effect](changed, now))
         self._data = changed  # one assignment: never half-updated (L74)
+        self.times_cleared += Effect.CLEAR_STRIKES in rule.effects
         return rule.tripped
 
     def _put(self, **changes: Any) -> None:

@@ -217,7 +217,10 @@ class ContextPipeline:
             return None  # travels to CALLING_MODEL, which sends nothing (B36)
         crossed = trigger(self.compaction, estimate.total, window)
         if crossed is None:
-            return None
+            if route.fits or route.window is None:
+                return None
+            # compaction is off, and no model in line can hold the request (F02)
+            return o.PolicyExhausted(exhausted(0, estimate.total, route.window, route))
         may_compact = wanted.passes == 0 or (wanted.passes < MAX_PASSES and wanted.shrank)
         if may_compact and not wanted.send_anyway:
             return o.ContextOverBudget(estimate.total, window, crossed)

@@ -94,6 +94,7 @@ class LlmTurn:
         self.mode = mode
         self.text_streamer = text_streamer
         self.last_attempts = AttemptFacts()
+        self.windows: dict[str, int] = {}  # the user's word for a model's window (L83)
         breaker.guard_with(threading.RLock())
         self.recorder = Recorder(breaker, hub=hub, emit=emit, surroundings=surroundings)
 
@@ -120,8 +121,6 @@ class LlmTurn:
         """Back to the primary, strikes too."""
         self.recorder.reset()
 
-    # --- the route
-
     def route(self, estimate: int) -> Route:
         """Where the next request goes; looked up once per turn (B36). No request, no wait.
 
@@ -137,7 +136,7 @@ class LlmTurn:
 
     def window_of(self, model: str) -> int | None:
         """Window of a model in tokens, None when unknown."""
-        return window_of(self.resolve_client, model)
+        return self.windows.get(model) or window_of(self.resolve_client, model)
 
     # --- a turn
 

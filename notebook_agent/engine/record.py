@@ -74,9 +74,11 @@ class Recorder:
             backup = self.breaker.active_fallback
             if tripped and backup is not None:
                 self._hub.fire("on_fallback", ModelChange(served, backup))
-            if before is BreakerState.FALLBACK and backup is not None:  # 4. a strike
-                struck = self._struck(served, backup)
-                self._change(lambda b, _: b.mark_fallback_failed(struck, cause=cause))
+            # 4. a strike against the backup that served: F02's skipping may have chosen another
+            # than the first. A second failure of the primary in the turn whose first one tripped
+            # (M1) is nobody's strike (L73): unknown names change nothing.
+            if before is BreakerState.FALLBACK:
+                self._change(lambda b, _: b.mark_fallback_failed(served, cause=cause))
         except AgentError as broken:
             error = broken
         self._hub.fire("on_stream_failure", StreamFailure(turn, served, error))  # 5.
@@ -117,10 +119,6 @@ class Recorder:
     def _switched(self, old: str, new: str) -> None:
         self._emit(ModelSwitched(from_model=old, to_model=new))
         self._hub.fire("on_model_switched", ModelChange(old, new))
-
-    def _struck(self, served: str, active: str) -> str:
-        """The backup that failed: the one that served, which F02's skipping may have chosen."""
-        return served if any(e.name == served for e in self.breaker.chain) else active
 
     def _change(self, step: Callable[[Breaker, float], T]) -> T:
         before = self.breaker.data

@@ -13,10 +13,17 @@ from notebook_agent.core.breaker import Breaker, BreakerState
 from notebook_agent.core.messages import Message
 from notebook_agent.core.request import RequestOptions
 from notebook_agent.core.route import Route
-from notebook_agent.errors import AgentError
+from notebook_agent.errors import AgentError, ConfigError
 from notebook_agent.providers.base import Capabilities, ModelClient
 
-__all__ = ["bare_name", "capabilities_of", "choose_route", "served_name", "window_of"]
+__all__ = [
+    "bare_name",
+    "capabilities_of",
+    "checked_window",
+    "choose_route",
+    "served_name",
+    "window_of",
+]
 
 
 def choose_route(
@@ -58,6 +65,17 @@ def window_of(resolve: Callable[[str], ModelClient], model: str) -> int | None:
     except AgentError:
         return None  # the turn itself will say why
     return capabilities_of(client).context_window
+
+
+def checked_window(tokens: object) -> int:
+    """A window in tokens.
+
+    Raises:
+        ConfigError: It is no whole number above 0.
+    """
+    if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1:
+        raise ConfigError(field="context_window", value=tokens, legal="a whole number above 0")
+    return tokens
 
 
 def capabilities_of(client: ModelClient) -> Capabilities:

@@ -13,7 +13,6 @@ from notebook_agent.core import agent_events as ev
 from notebook_agent.core.breaker import Breaker, BreakerConfig, BreakerState
 from notebook_agent.core.compaction import CompactionPolicy
 from notebook_agent.core.context import Contributor, TokenCounter
-from notebook_agent.core.messages import Message
 from notebook_agent.core.policy import RuntimePolicy
 from notebook_agent.core.request import RequestOptions, TurnMode
 from notebook_agent.core.result import RunResult
@@ -29,7 +28,7 @@ from notebook_agent.engine.observers import Observer, ObserverHub
 from notebook_agent.engine.runtime.clients import Clients, Resolver
 from notebook_agent.engine.runtime.gate import Admission, AdmissionPolicy
 from notebook_agent.engine.runtime.run_context import RunContext
-from notebook_agent.engine.runtime.run_options import RunOptions
+from notebook_agent.engine.runtime.run_options import Prompt, RunOptions
 from notebook_agent.engine.runtime.session_state import SessionState, find
 from notebook_agent.engine.runtime.sync import run_sync
 from notebook_agent.engine.runtime.verbs import Verbs
@@ -140,7 +139,7 @@ class AgentRuntime(Verbs):
         self.last_error: BaseException | None = None
         self.greeted = False
         self.told_estimate = False
-        self.strikes: dict[str, int] = {}
+        self.strikes: dict[str, tuple[int, dict[str, int]]] = {}  # per primary, per backup
         self.overhead = Overhead()
         self.compaction_facts = CompactionState()
         self.convergence = ConvergenceDetector(self.loops)
@@ -182,11 +181,12 @@ class AgentRuntime(Verbs):
 
     # --- running
 
-    async def arun(self, prompt: str | Message, *, wait_s: float = 0.0, **given: Any) -> RunResult:
+    async def arun(self, prompt: Prompt, *, wait_s: float = 0.0, **given: Any) -> RunResult:
         """Work a prompt to its end.
 
         Args:
-            prompt: The user's text, or a message with images.
+            prompt: The user's text, a message, or a list of texts and images: paths, bytes,
+                Pillow, matplotlib figures.
             wait_s: Seconds to wait when the session is busy; 0 = not at all (B78).
             given: :class:`~notebook_agent.engine.runtime.run_options.RunOptions` of this run.
 
@@ -198,7 +198,7 @@ class AgentRuntime(Verbs):
         """
         return await work(self, prompt, RunOptions(**given), wait_s=wait_s)
 
-    def run(self, prompt: str | Message, *, wait_s: float = 0.0, **given: Any) -> RunResult:
+    def run(self, prompt: Prompt, *, wait_s: float = 0.0, **given: Any) -> RunResult:
         """As :meth:`arun`, from a script or under a running loop (then on a thread of its own)."""
         return run_sync(lambda: self.arun(prompt, wait_s=wait_s, **given), self.cancel_signal)
 
@@ -299,6 +299,7 @@ class AgentRuntime(Verbs):
         row = find(self.store, name_or_id)
         self._state = SessionState.load(self.store, row, self.surroundings)
         self.convergence.reset()
+        self.admission.forget()  # per session (Ruling: B80)
         return self._state.session
 
     def _emit(self, event: ev.AgentEvent) -> None:

@@ -158,6 +158,13 @@ class Admission:
             raise
         self.state = AdmissionState.ADMITTED
 
+    def forget(self, message: Message | None = None) -> None:
+        """An admitted input did not become a run, or all of them when another session begins."""
+        if message is None:
+            self._seen.clear()
+        else:
+            self._seen.pop(_mark(message), None)
+
     def _judge(self, message: Message, now: float) -> None:
         text = message.text_content().strip()
         only_text = all(part.type == "text" for part in message.parts)
@@ -176,7 +183,7 @@ class Admission:
         if window is None or not only_text:
             return  # Ruling: B80, off by default: a cell may be run again
         self._seen = {key: at for key, at in self._seen.items() if now - at < window}
-        mark = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+        mark = _mark(message)
         if mark in self._seen:
             ago = now - self._seen[mark]
             raise InputRejected(
@@ -184,3 +191,9 @@ class Admission:
                 f"It may be asked again {window:.0f} s after the first time."
             )
         self._seen[mark] = now
+
+
+def _mark(message: Message) -> str:
+    """Fingerprint of the trimmed text (B79)."""
+    text = message.text_content().strip()
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from notebook_agent.core.breaker import BreakerState
 from notebook_agent.core.messages import Message
 from notebook_agent.core.policy import RuntimePolicy
 from notebook_agent.core.request import RequestOptions
@@ -19,6 +18,7 @@ from notebook_agent.core.session import Run, RunStatus
 from notebook_agent.core.text import clean_text
 from notebook_agent.engine.context_pipeline import ContextPipeline
 from notebook_agent.engine.conversation import Conversation
+from notebook_agent.engine.images import as_message
 from notebook_agent.engine.router import ModelRouter
 from notebook_agent.engine.routing import capabilities_of
 from notebook_agent.engine.runtime.recorder import Recorder
@@ -52,7 +52,6 @@ class Setup:
         llm = runtime.llm
         self.registry = run_registry(runtime.registry, given)
         self._before = (llm.breaker, llm.mode, llm.timeouts, llm.text_streamer)
-        self._recovering = llm.breaker.state is not BreakerState.PRIMARY
         self.policy = given.policy or runtime.policy
         self.options = (
             runtime.options if given.options is None else runtime.options.merged(given.options)
@@ -67,7 +66,12 @@ class Setup:
         breaker = runtime.breaker_of(self.primary)
         if llm.breaker is not breaker:
             llm.use_breaker(breaker)
-        self._set_chain(runtime.fallback if chain is None else chain)
+        self._remember_strikes()
+        try:
+            self._set_chain(runtime.fallback if chain is None else chain)
+        except ConfigError:
+            self._put_back()
+            raise
         if self.schema is not None and self.schema.in_words is None:
             self.schema = replace(self.schema, in_words=self._asks_in_words(self.schema))
         llm.mode = given.mode or llm.mode
@@ -76,17 +80,26 @@ class Setup:
 
     def undo(self) -> None:
         """Put the runtime's own settings back; strikes are remembered by name."""
-        llm, strikes = self.runtime.llm, self.runtime.strikes
-        self.runtime.compactor.counter = self.runtime.counter
-        breaker = llm.breaker
-        if breaker.state is BreakerState.PRIMARY and self._recovering:
-            strikes.clear()  # recovery clears all strikes (L78)
-        strikes.update({entry.name: entry.attempt_count for entry in breaker.chain})
+        self._remember_strikes()
         if self.given.fallback is not None:
             self._set_chain(self.runtime.fallback)
+        self._put_back()
+
+    def _put_back(self) -> None:
+        llm = self.runtime.llm
+        self.runtime.compactor.counter = self.runtime.counter
         first, llm.mode, llm.timeouts, llm.text_streamer = self._before
         if llm.breaker is not first:
             llm.use_breaker(first)
+
+    def _remember_strikes(self) -> None:
+        """Strikes of backups outlive a run's own chain, but no recovery and no reset (L78)."""
+        breaker = self.runtime.llm.breaker
+        known, strikes = self.runtime.strikes.get(breaker.original_model, (0, {}))
+        if known != breaker.times_cleared:
+            strikes = {}
+        now = {entry.name: entry.attempt_count for entry in breaker.chain}
+        self.runtime.strikes[breaker.original_model] = (breaker.times_cleared, {**strikes, **now})
 
     def new_run(self, run_id: str, message: Message) -> RunContext:
         """A run that begins now."""
@@ -145,7 +158,7 @@ class Setup:
             options=self.options,
             system=self.system,
             tools=self.registry.schemas(self.options.tool_constraint),
-            transients=tuple(self.given.transients),
+            transients=tuple(map(as_message, self.given.transients)),
             counter=self.counter,
             compaction=runtime.compaction,
             pipeline=pipeline,
@@ -218,8 +231,9 @@ class Setup:
         if [entry.name for entry in breaker.chain] == wanted:
             return
         breaker.set_chain(wanted)
+        _, strikes = self.runtime.strikes[breaker.original_model]
         for entry in breaker.chain:
-            for _ in range(self.runtime.strikes.get(entry.name, 0) - entry.attempt_count):
+            for _ in range(strikes.get(entry.name, 0) - entry.attempt_count):
                 breaker.mark_fallback_failed(entry.name)
 
 

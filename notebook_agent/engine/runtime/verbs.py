@@ -27,10 +27,11 @@ from notebook_agent.engine.compactor import (
 )
 from notebook_agent.engine.context_pipeline import ContextPipeline, Wanted, effective_window
 from notebook_agent.engine.conversation import Conversation, Overhead
+from notebook_agent.engine.images import as_message
 from notebook_agent.engine.llm_turn import LlmTurn
 from notebook_agent.engine.memory import LoopMemory
 from notebook_agent.engine.observers import Compaction, ObserverHub
-from notebook_agent.engine.routing import choose_route
+from notebook_agent.engine.routing import checked_window, choose_route
 from notebook_agent.engine.runtime.clients import Clients
 from notebook_agent.engine.runtime.gate import GATE
 from notebook_agent.engine.runtime.resume import broken_runs
@@ -44,7 +45,7 @@ from notebook_agent.engine.store.base import Store
 from notebook_agent.engine.structured import OutputSchema
 from notebook_agent.engine.tools import ToolRegistry
 from notebook_agent.engine.tools.loops import ConvergenceDetector
-from notebook_agent.errors import ConfigError, SessionBusy
+from notebook_agent.errors import Cancelled, ConfigError, SessionBusy
 from notebook_agent.providers.base import ModelClient
 
 __all__ = ["Verbs"]
@@ -114,7 +115,8 @@ class Verbs:
         """
         options = RunOptions(**given)
         if not self.contributors and self.memory is None:
-            return self._anatomy(text, options, tuple(options.transients))
+            shown = tuple(map(as_message, options.transients))
+            return self._anatomy(text, options, shown)
         return run_sync(lambda: self.acontext_anatomy(text, **given), self.cancel_signal)
 
     async def acontext_anatomy(self, text: str = "", **given: Any) -> ContextAnatomy:
@@ -141,7 +143,7 @@ class Verbs:
             system=(self.system if given.system is None else given.system) or None,
             tools=tools,
             policy=given.policy or self.policy,
-            transients=tuple(given.transients),
+            transients=tuple(map(as_message, given.transients)),
         )
 
     def _anatomy(
@@ -222,19 +224,19 @@ class Verbs:
 
         Args:
             model: A client, a name or an alias.
-            context_window: Its window in tokens, where the model does not say.
+            context_window: Its window in tokens, where the model does not say or says wrong.
 
         Returns:
             The full name.
 
         Raises:
-            ConfigError: There is no such model; nothing changed.
+            ConfigError: No such model, or a window that is none; nothing changed.
             SessionBusy: A run is in progress.
         """
         self._require_idle()
         name = self.clients.add(model)
         if context_window is not None:
-            self.set_compaction(window=context_window)
+            self.llm.windows[name] = checked_window(context_window)
         self.llm.switch_primary(self.breaker_of(name))
         self.primary = name
         self.counter = self.compactor.counter = self.counter_for(name)
@@ -299,11 +301,16 @@ class Verbs:
         """As :meth:`compact_now`.
 
         Raises:
+            Cancelled: The user stopped it; nothing changed.
             SessionBusy: A run is in progress.
             StoreError: The markers could not be written; the conversation is as it was.
         """
         with self._held("compact"):
-            return await self.compact_unheld("manual")
+            try:
+                return await self.compact_unheld("manual")
+            except Cancelled:
+                self.cancel_signal.reset()  # used up: the next run is not cancelled (L116)
+                raise
 
     async def compact_unheld(self, reason: str) -> CompactionResult:
         """A pass between two turns, the session being held by the caller."""

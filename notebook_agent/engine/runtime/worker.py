@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from notebook_agent.core import agent_events as ev
@@ -17,6 +18,7 @@ from notebook_agent.core.result import RunResult
 from notebook_agent.core.run_state import status_of_error
 from notebook_agent.core.sendable import cleaned
 from notebook_agent.core.session import Run, RunStatus
+from notebook_agent.engine.images import as_message
 from notebook_agent.engine.observers import RunStart
 from notebook_agent.engine.runtime.finalize import LIMITS, finalize
 from notebook_agent.engine.runtime.gate import GATE, AdmissionState
@@ -24,7 +26,7 @@ from notebook_agent.engine.runtime.loop import drive, snapshot_of
 from notebook_agent.engine.runtime.recorder import broken_store, patiently
 from notebook_agent.engine.runtime.resume import Broken, find_broken
 from notebook_agent.engine.runtime.run_context import RunContext
-from notebook_agent.engine.runtime.run_options import RunOptions
+from notebook_agent.engine.runtime.run_options import Prompt, RunOptions
 from notebook_agent.engine.runtime.schema_step import with_parsed
 from notebook_agent.engine.runtime.setup import Setup
 from notebook_agent.errors import AgentError, Cancelled, InputRejected
@@ -40,7 +42,7 @@ T = TypeVar("T")
 
 
 async def work(
-    runtime: AgentRuntime, prompt: str | Message, options: RunOptions, *, wait_s: float
+    runtime: AgentRuntime, prompt: Prompt, options: RunOptions, *, wait_s: float
 ) -> RunResult:
     """One prompt, from admission to result. Cancellation from outside becomes the run's own."""
     return await _uncancellable(runtime, _work(runtime, prompt, options, wait_s))
@@ -68,7 +70,7 @@ async def _uncancellable(runtime: AgentRuntime, coro: Coroutine[Any, Any, T]) ->
 
 
 async def _work(
-    runtime: AgentRuntime, prompt: str | Message, options: RunOptions, wait_s: float
+    runtime: AgentRuntime, prompt: Prompt, options: RunOptions, wait_s: float
 ) -> RunResult:
     message = _entering(prompt)
     try:
@@ -77,14 +79,11 @@ async def _work(
         raise _rejected(runtime, message, refused) from None
     state = runtime.state
     run_id = runtime.surroundings.new_id("run")
-    await GATE.enter(
-        state.key,
-        state.session.name,
-        run_id,
-        wait_s=wait_s,
-        surroundings=runtime.surroundings,
-        cancel=runtime.cancel_signal,
-    )
+    try:
+        await _enter(runtime, run_id, wait_s)
+    except AgentError:
+        runtime.admission.forget(message)  # it never ran, so asking again is no duplicate
+        raise
     setup = None
     try:
         runtime.admission.state = AdmissionState.PROCESSING
@@ -100,13 +99,7 @@ async def _work(
 
 async def _resume(runtime: AgentRuntime, run_id: str | None, force: bool) -> RunResult:
     state = runtime.state
-    await GATE.enter(
-        state.key,
-        state.session.name,
-        "resume",
-        surroundings=runtime.surroundings,
-        cancel=runtime.cancel_signal,
-    )
+    await _enter(runtime, "resume", 0.0)
     setup = None
     try:
         broken: Broken = find_broken(state, run_id, force=force)
@@ -119,6 +112,24 @@ async def _resume(runtime: AgentRuntime, run_id: str | None, force: bool) -> Run
         if setup is not None:
             setup.undo()
         GATE.leave(state.key)
+
+
+async def _enter(runtime: AgentRuntime, run_id: str, wait_s: float) -> None:
+    """Take the session. A cancel of the wait is used up by it: one cancel, one run (L116)."""
+    state = runtime.state
+    try:
+        await GATE.enter(
+            state.key,
+            state.session.name,
+            run_id,
+            wait_s=wait_s,
+            surroundings=runtime.surroundings,
+            cancel=runtime.cancel_signal,
+        )
+    except Cancelled:
+        if runtime.active is None:
+            runtime.cancel_signal.reset()
+        raise
 
 
 async def _live(runtime: AgentRuntime, run: RunContext, *, begin: bool) -> RunResult:
@@ -137,7 +148,7 @@ async def _live(runtime: AgentRuntime, run: RunContext, *, begin: bool) -> RunRe
         if error is None:
             result, error = with_parsed(run, result)
         if error is None and run.compact_after:
-            await runtime.compact_unheld("convergence")
+            result = await _compacted(runtime, result)
     finally:
         runtime.active = None
     if error is None or result.status in LIMITS:
@@ -145,6 +156,19 @@ async def _live(runtime: AgentRuntime, run: RunContext, *, begin: bool) -> RunRe
     error.result = result
     runtime.last_error = error
     raise error
+
+
+async def _compacted(runtime: AgentRuntime, result: RunResult) -> RunResult:
+    """The pass after a run that repeats itself (L124). The run is complete whatever it does."""
+    try:
+        await runtime.compact_unheld("convergence")
+    except Cancelled:
+        runtime.cancel_signal.reset()
+    except AgentError as error:
+        log.warning("compaction after a repeated answer failed: %s", error)
+        notices = (*result.notices, f"Compaction failed, nothing is lost: {error}")
+        return replace(result, notices=notices)
+    return result
 
 
 async def _prepare(counter: TokenCounter) -> None:
@@ -191,11 +215,9 @@ async def _begin(runtime: AgentRuntime, run: RunContext, begin: bool) -> None:
         run.frame.ended = {"error": error.to_json()}
 
 
-def _entering(prompt: str | Message) -> Message:
+def _entering(prompt: Prompt) -> Message:
     """The prompt as a user message without lone surrogates and NUL (D9)."""
-    if isinstance(prompt, Message):
-        return cleaned(Message(Role.USER, prompt.parts))
-    return cleaned(Message.user(prompt))
+    return cleaned(Message(Role.USER, as_message(prompt).parts))
 
 
 def _rejected(runtime: AgentRuntime, message: Message, refused: InputRejected) -> InputRejected:
