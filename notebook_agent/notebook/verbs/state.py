@@ -200,7 +200,7 @@ def _action(action: Any) -> str:
 def _event_line(event: AgentEvent) -> str:
     fields = event_to_json(event)
     name = fields.pop("event")
-    for left in ("run_id", "timestamp"):
+    for left in ("run_id", "timestamp", "order"):
         fields.pop(left)
     inner = ", ".join(
         f"{k}={short(str(v), 160)}" for k, v in fields.items() if v not in (None, "", {}, ())
