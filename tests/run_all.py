@@ -140,7 +140,7 @@ def notebooks(tally: Tally) -> None:
     scripted = [
         str(p.relative_to(ROOT))
         for p in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
-        if not p.name.startswith(("00_", "08_"))
+        if not p.name.startswith("00_")
     ]
     pinned = {**env, "NOTEBOOK_AGENT_DISPLAY": "static", "NOTEBOOK_AGENT_PINNED": "1"}
     for _ in range(2):
