@@ -100,6 +100,7 @@ test("hi passes even when something is lost, and keeps no place", () => {
 test("shapes of the tail", () => {
   assert.deepEqual(shape("```py\nx = 1"), { tag: "pre", text: "x = 1" });
   assert.deepEqual(shape("```"), { tag: "pre", text: "" });
+  assert.deepEqual(shape("```py\nx = 1\n``"), { tag: "pre", text: "x = 1" });
   assert.deepEqual(shape("- **a** b"), { tag: "ul", start: undefined, text: "**a** b" });
   assert.deepEqual(shape("3. c"), { tag: "ol", start: "3", text: "c" });
   assert.equal(shape("## h").tag, "h4");

@@ -115,7 +115,7 @@ def test_csv_and_json_round_trip_odd_text() -> None:
     assert frame.loc[0, "output"] == 'ok\ufffd\x1b[31mend\u2028\r\n,"'
     back = pd.read_csv(io.StringIO(frame.to_csv(lineterminator="\n")), lineterminator="\n")
     assert back.loc[0, "output"] == frame.loc[0, "output"]
-    assert json.loads(frame.to_json())["output"]["0"] == frame.loc[0, "output"]
+    assert json.loads(frame.to_json(date_format="iso"))["output"]["0"] == frame.loc[0, "output"]
 
 
 def test_ten_thousand_turns_are_quick() -> None:

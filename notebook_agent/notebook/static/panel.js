@@ -78,7 +78,7 @@ export const wordsOf = (text) => (text.match(/\S+/g) || []).length;
 /** What the unfinished text seems to become, and the text without its mark. */
 export function shape(tail) {
 	let m = tail.match(/^\s{0,3}(`{3,}|~{3,})[^\n]*(\n|$)/);
-	if (m) return { tag: "pre", text: tail.slice(m[0].length) };
+	if (m) return { tag: "pre", text: tail.slice(m[0].length).replace(/\n[`~]*$/, "") };
 	if ((m = tail.match(/^\s{0,3}(?:[-*+]|(\d{1,9})[.)])[ \t]+(?=\S)/))) return { tag: m[1] ? "ol" : "ul", start: m[1], text: tail.slice(m[0].length) };
 	if ((m = tail.match(/^\s{0,3}(#{1,6})[ \t]+(?=\S)/))) return { tag: "h" + Math.min(6, m[1].length + 2), text: tail.slice(m[0].length) };
 	return { tag: "p", text: tail };
@@ -145,7 +145,7 @@ function icon(name, cls) {
 }
 
 const ALLOWED = /^(p|br|strong|em|s|code|pre|ul|ol|li|blockquote|h[3-6]|table|thead|tbody|tr|th|td|hr|a)$/;
-/** Cleaned HTML of the kernel as nodes. The allow-list is checked once more on this side. */
+/** The kernel's cleaned HTML as nodes, checked once more. */
 export function nodesOf(html) {
 	const doc = new DOMParser().parseFromString(html, "text/html"), out = document.createDocumentFragment();
 	for (const el of doc.body.querySelectorAll("*")) {
@@ -313,13 +313,13 @@ export function makeView(store, el, say) {
 		d.coolEnd = s.cooldown == null ? null : now() + s.cooldown * 1000;
 		speak(s); drawStop(); tick();
 	}
-	function speak(s) { // at most once in two seconds, the last word wins
+	function speak(s) { // at most once in two seconds
 		clearTimeout(d.speak);
 		const words = s.done ? `${s.status}, ${wordsOf(d.reply.textContent)} words` : s.status;
 		if (d.say.textContent === words) return;
 		d.speak = setTimeout(() => { spoken = Date.now(); d.say.textContent = words; }, Math.max(0, spoken + 2000 - Date.now()));
 	}
-	function tick() { // once a second: text changes, nothing moves
+	function tick() {
 		const s = store.s; if (!s) return;
 		const put = (node, text) => { if (node && node.textContent !== text) node.textContent = text; };
 		put(d.clock, clockOf(s.done ? s.clock : (now() - base) / 1000, s.done));
@@ -338,9 +338,10 @@ export function makeView(store, el, say) {
 		else fill(d.stop, mode === "line" && h("", "stop with ", h("kbd", "Kernel > Interrupt")));
 		if (focus && mode === "none") d.reply.focus();
 	}
-	function greet() { // is there a road from here to the kernel while the cell runs?
+	function greet() { // can a click get there in time?
 		road = ""; last.stop = null; clearTimeout(helloTimer);
-		say({ t: "hello", nonce, schema: SCHEMA });
+		const page = document.getElementById("jupyter-config-data");
+		say({ t: "hello", nonce, schema: SCHEMA, versions: page ? { jupyter: JSON.parse(page.textContent).appVersion } : {} });
 		helloTimer = setTimeout(() => { if (!road) { road = "line"; drawStop(); } }, HELLO_MS);
 	}
 	let run = null;
