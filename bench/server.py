@@ -5,6 +5,21 @@
 The model's name says what is streamed: ``bench-1000`` streams 1,000 deltas and one usage chunk.
 The path says the wire format: ``/chat/completions``, ``/messages``, ``/responses``,
 ``:streamGenerateContent``, ``/api/chat``. Each event is one HTTP chunk.
+
+Chat completions also know faults, which never heal, and a pace:
+
+=============  =================================================================
+name           a streamed request gets
+=============  =================================================================
+cut-100        the connection drops half-way
+trunc-100      a clean end half-way: no finish reason, no end mark
+errev-100      HTTP 200, half the reply, then an error event
+nousage-100    the whole reply, no usage
+fail503-100    status 503 (any status), the unstreamed request too
+pace50-100     50 deltas a second, then the end
+=============  =================================================================
+
+``GET /stats`` gives requests by model name and the number of open connections.
 """
 
 from __future__ import annotations
@@ -13,8 +28,9 @@ import asyncio
 import json
 import re
 import sys
+from collections import Counter
 
-MODEL = re.compile(rb"bench-(\d+)")
+MODEL = re.compile(rb"(bench|cut|trunc|errev|nousage|fail\d+|pace\d+)-(\d+)")
 HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncache-control: no-cache\r\n"
     b"transfer-encoding: chunked\r\n\r\n"
@@ -124,25 +140,78 @@ ROUTES = (
     (b"/api/chat", ollama, b"application/x-ndjson"),
 )
 CACHE: dict = {}
+SEEN: Counter = Counter()
+OPEN = Counter()
+ERROR = b'{"error":{"message":"overloaded","type":"server_error","code":"overloaded"}}'
 
 
-def answer(path: bytes, body: bytes) -> bytes:
+def chunked(events) -> bytes:
+    return b"".join(b"%x\r\n%s\r\n" % (len(one), one) for one in events)
+
+
+def whole(n: int) -> bytes:
+    """The unstreamed reply of chat completions."""
+    message = {"role": "assistant", "content": "".join(f" word{i % 10}" for i in range(n))}
+    return compact({
+        "id": "chatcmpl-1", "object": "chat.completion", "created": 1750000000,
+        "model": f"bench-{n}",
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 10, "completion_tokens": n, "total_tokens": n + 10},
+    })  # fmt: skip
+
+
+def plain(status: int, body: bytes) -> bytes:
+    return (
+        b"HTTP/1.1 %d X\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        % (status, len(body))
+    ) + body
+
+
+def faulty(kind: bytes, n: int) -> tuple[bytes, bool]:
+    """The answer to a streamed chat request, and whether the connection drops after it."""
+    events = list(chat(n))
+    head = HEAD % b"text/event-stream"
+    if kind == b"cut":
+        body = head + chunked(events) + b"0\r\n\r\n"
+        return body[: len(body) // 2], True
+    if kind == b"nousage":
+        return head + chunked(events[:-2] + events[-1:]) + b"0\r\n\r\n", False
+    half = events[: len(events) // 2]
+    if kind == b"errev":
+        half.append(b"data: %s\n\n" % ERROR)
+    return head + chunked(half) + b"0\r\n\r\n", False
+
+
+def answer(path: bytes, body: bytes) -> tuple[bytes, bool]:
+    """What is written, and whether the connection drops after it."""
+    if path == b"/stats":
+        return plain(200, compact({"requests": dict(SEEN), "open": OPEN["now"]})), False
     found = MODEL.search(body) or MODEL.search(path)
-    n = int(found.group(1)) if found else 1
-    for part, make, kind in ROUTES:
+    kind, n = (found.group(1), int(found.group(2))) if found else (b"bench", 1)
+    SEEN[f"{kind.decode()}-{n}"] += 1
+    if kind.startswith(b"fail"):
+        return plain(int(kind[4:]), ERROR), False
+    for part, make, form in ROUTES:
         if part in path:
+            if make is chat and not re.search(rb'"stream":\s*true', body):
+                return plain(200, whole(n)), False
+            if kind != b"bench":
+                return faulty(kind, n)
             key = (part, n)
             if key not in CACHE:
-                chunks = b"".join(b"%x\r\n%s\r\n" % (len(one), one) for one in make(n))
-                CACHE[key] = HEAD % kind + chunks + b"0\r\n\r\n"
-            return CACHE[key]
-    return b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
+                CACHE[key] = HEAD % form + chunked(make(n)) + b"0\r\n\r\n"
+            return CACHE[key], False
+    return b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", False
 
 
 class Server(asyncio.Protocol):
     def connection_made(self, transport):
         self.transport = transport
         self.buffer = bytearray()
+        OPEN["now"] += 1
+
+    def connection_lost(self, _error):
+        OPEN["now"] -= 1
 
     def data_received(self, data):
         self.buffer += data
@@ -154,7 +223,32 @@ class Server(asyncio.Protocol):
                 return
             body = bytes(self.buffer[end + 4 : size])
             del self.buffer[:size]
-            self.transport.write(answer(head.split(b" ", 2)[1], body))
+            paced = re.search(rb'"model":\s*"pace(\d+)-(\d+)"', body)
+            if paced:
+                SEEN[f"pace{int(paced[1])}-{int(paced[2])}"] += 1
+                self.pace(int(paced[1]), list(chat(int(paced[2]))))
+                continue
+            out, drop = answer(head.split(b" ", 2)[1], body)
+            self.transport.write(out)
+            if drop:
+                self.transport.close()
+
+    def pace(self, rate: int, events: list) -> None:
+        """One delta at its time; times do not add up their lateness."""
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        self.transport.write(HEAD % b"text/event-stream" + chunked(events[:1]))
+
+        def send(at: int) -> None:
+            if self.transport.is_closing():
+                return
+            if at >= len(events) - 3:
+                self.transport.write(chunked(events[at:]) + b"0\r\n\r\n")
+                return
+            self.transport.write(chunked(events[at : at + 1]))
+            loop.call_at(start + at / rate, send, at + 1)
+
+        loop.call_at(start + 1 / rate, send, 1)
 
 
 async def main() -> None:
