@@ -11,16 +11,16 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from notebook_agent.core.messages import Message
 from notebook_agent.core.result import RunResult
 from notebook_agent.engine.runtime import AgentRuntime
+from notebook_agent.engine.runtime.run_options import Prompt
 from notebook_agent.providers.base import ModelClient
 
 __all__ = ["aask", "ask"]
 
 
 def ask(
-    text: str | Message,
+    text: Prompt,
     *,
     model: ModelClient | str | None = None,
     schema: Any = None,
@@ -32,7 +32,7 @@ def ask(
     it: the run then has a thread and a loop of its own.
 
     Args:
-        text: The prompt, or a message with images.
+        text: The prompt; a message, or a list of texts and images (``["What is this?", figure]``).
         model: A client, a name like ``"openai:gpt-x"`` or an alias. None = the environment's
             ``NOTEBOOK_AGENT_MODEL``, else the local model where it is installed, else the
             scripted one, which says so.
@@ -56,7 +56,7 @@ def ask(
 
 
 async def aask(
-    text: str | Message,
+    text: Prompt,
     *,
     model: ModelClient | str | None = None,
     schema: Any = None,

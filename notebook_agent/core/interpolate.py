@@ -23,6 +23,7 @@ __all__ = [
     "InsertionError",
     "insert",
     "literal_brace",
+    "look_up",
     "placeholders",
     "value_text",
 ]
@@ -119,6 +120,21 @@ def placeholders(body: str) -> tuple[str, ...]:
     """
     found = (m["name"] for m in _INSERT.finditer(body) if not m["escaped"])
     return tuple(dict.fromkeys(found))
+
+
+def look_up(expression: str, namespace: Mapping[str, Any]) -> Any:
+    """The value of ``name.attr[0]["key"]``, by the rule of ``{{...}}``; nothing is evaluated.
+
+    Raises:
+        LookupError: It is no such expression, or it leads nowhere; the text says why.
+    """
+    match = _INSERT.fullmatch(f"{{{{{expression}}}}}")
+    if match is None or match["escaped"]:
+        raise LookupError(f"{expression!r} names no variable")
+    try:
+        return _look_up(match["name"], match["path"], namespace, "in this notebook")
+    except _NotThere as problem:
+        raise LookupError(str(problem)) from None
 
 
 class _NotThere(Exception):  # it never leaves this module

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from notebook_agent.core.interpolate import look_up
 from notebook_agent.core.messages import Message
 from notebook_agent.core.policy import RuntimePolicy
 from notebook_agent.core.request import RequestOptions, TurnMode
@@ -162,15 +163,21 @@ def _schema(agent: SessionCore, options: CellOptions) -> Any:
     """The class of ``--schema``; one that cannot be a schema is refused before sending."""
     if options.schema is None:
         return None
-    if options.schema not in agent.namespace:
+    if options.format not in ("md", "json"):
+        raise UsageError(
+            f"--schema gives JSON, and --format {options.format} asks for something else.\n"
+            f"Type:  %%agent --schema {options.schema}"
+        )
+    try:
+        given = look_up(options.schema, agent.namespace)
+    except LookupError:
         classes = [n for n, v in agent.namespace.items() if isinstance(v, type)]
         raise UsageError(
             f"--schema: {options.schema!r} is not defined in this notebook. Nothing was sent.\n"
             f"Type:  %%agent --schema {nearest(options.schema, classes) or 'Model'}"
-        )
+        ) from None
     from notebook_agent.engine.structured import OutputSchema  # noqa: PLC0415  # pydantic loads at use
 
-    given = agent.namespace[options.schema]
     OutputSchema.of(given)
     return given
 
@@ -184,7 +191,7 @@ def _tools(agent: SessionCore, options: CellOptions) -> tuple[Any, ...] | None:
 def _transients(agent: SessionCore, options: CellOptions) -> tuple[Message, ...]:
     cap, count = agent.settings.with_tokens, agent.count_text
     found = [
-        values_message(options.with_, agent.namespace, cap=cap, count=count),
+        values_message(options.with_, agent.names(), cap=cap, count=count),
         cells_message(agent.cell_sources(options.cells), cap=cap, count=count),
     ]
     if options.format in INSTRUCTIONS:

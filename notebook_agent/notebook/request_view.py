@@ -71,6 +71,8 @@ def dry_run(agent: SessionCore, plan: Plan) -> Report:
     ]
     if plan.request.extra:
         pairs.append(("parameters", ", ".join(f"{k}={v!r}" for k, v in plan.request.extra.items())))
+    if plan.schema is not None:
+        pairs.append(("format", f"{plan.options.schema}, forced where the model answers"))
     if plan.fallback:
         pairs.append(("fallback", ", ".join(map(full_name, plan.fallback))))
     return Report(

@@ -188,7 +188,8 @@ class RunVerbs(SessionCore):
             FormatError: The reply had to be JSON and is none.
         """
         self.last_error = None
-        result = with_format(result, run.options.format)
+        if run.options.schema is None:  # with a schema the engine has judged the reply
+            result = with_format(result, run.options.format)
         self.bind(result, run.options.into)
         if run.options.format == "code" and result.status is RunStatus.COMPLETED:
             self.propose(code_of(result.text) or result.text)

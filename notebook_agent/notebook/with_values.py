@@ -1,7 +1,8 @@
 """``--with a,b`` and ``--cells N``: what the model is shown for this run only.
 
-A frame is shown as schema, counts and head; code as its source; anything else as its text; each
-under a cap. Nothing of it is stored in the conversation.
+A frame is shown as schema, counts and head; code as its source; a figure, a picture or the path of
+an image file as the image; anything else as its text; each under a cap. Nothing of it is stored in
+the conversation.
 
 Source: notebook side, commands (the table of options: ``-w``, ``--cells``); D9.
 """
@@ -11,9 +12,12 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
-from notebook_agent.core.messages import Message
+from notebook_agent.core.interpolate import look_up
+from notebook_agent.core.messages import ImagePart, Message, Role, TextPart
+from notebook_agent.core.pixels import SUFFIXES
 from notebook_agent.core.text import clean_text
 from notebook_agent.errors import InputRejected
 from notebook_agent.notebook.arguments import nearest
@@ -22,6 +26,7 @@ __all__ = ["cells_message", "describe", "values_message"]
 
 HEAD_ROWS: Final = 5
 MAX_COLUMNS: Final = 60
+_LONGEST_PATH: Final = 1_000
 
 Count = Callable[[str], int]
 
@@ -32,7 +37,7 @@ def values_message(
     """One message that shows variables.
 
     Args:
-        names: Variables, in the order given.
+        names: Variables, ``Out[3]`` and the like, or paths of image files, in the order given.
         namespace: Where they are looked up.
         cap: Tokens per variable.
         count: Tokens of a text.
@@ -42,18 +47,49 @@ def values_message(
     """
     if not names:
         return None
-    parts = []
+    parts: list[str] = []
+    images: list[ImagePart] = []
     for name in names:
-        if name not in namespace:
-            close = nearest(name, [n for n in namespace if not n.startswith("_")])
-            typed = f"%%agent --with {close}" if close else f"{name} = ...   in a cell of its own"
-            raise InputRejected(
-                f"--with: there is no variable {name!r} in this notebook. Nothing was sent.\n"
-                f"Type:  {typed}"
-            )
-        parts.append(f"{name}: {capped(describe(namespace[name]), cap, count)}")
+        value = _value(name, namespace)
+        picture = _picture(value)
+        if picture is None:
+            parts.append(f"{name}: {capped(describe(value), cap, count)}")
+        else:
+            images.append(picture)
+            size = "" if picture.width is None else f", {picture.width}x{picture.height} pixels"
+            parts.append(f"{name}: image {len(images)} below{size}")
     text = "Variables of the notebook, for reference:\n\n" + "\n\n".join(parts)
-    return Message.user(clean_text(text))
+    return Message(Role.USER, (TextPart(clean_text(text)), *images))
+
+
+def _value(name: str, namespace: Mapping[str, Any]) -> Any:
+    if name in namespace:
+        return namespace[name]
+    if name.lower().endswith(SUFFIXES):
+        return Path(name)
+    why = f"there is no variable {name!r} in this notebook"
+    if not name.isidentifier():
+        try:
+            return look_up(name, namespace)
+        except LookupError as problem:
+            why = str(problem)
+    close = nearest(name, [n for n in namespace if not n.startswith("_")])
+    typed = f"%%agent --with {close}" if close else f"{name} = ...   in a cell of its own"
+    raise InputRejected(f"--with: {why}. Nothing was sent.\nType:  {typed}")
+
+
+def _picture(value: Any) -> ImagePart | None:
+    """The image that a value is, shows, or is the path of."""
+    from notebook_agent.engine.images import find_image, image  # noqa: PLC0415  # loads at use, not with the extension
+
+    if isinstance(value, Path) and value.suffix.lower() in SUFFIXES:
+        return image(value)
+    if isinstance(value, str):  # text stays text, unless it names an image file that is there
+        named = len(value) < _LONGEST_PATH and value.lower().endswith(SUFFIXES)
+        return image(value) if named and Path(value).expanduser().is_file() else None
+    if hasattr(value, "dtypes"):
+        return None
+    return find_image(value)
 
 
 def cells_message(sources: Sequence[str], *, cap: int, count: Count) -> Message | None:

@@ -16,7 +16,10 @@ from notebook_agent.core.settings import StreamTimeouts
 from notebook_agent.engine.tools import Tool
 from notebook_agent.providers.base import ModelClient
 
-__all__ = ["RunOptions"]
+__all__ = ["Prompt", "RunOptions"]
+
+# A text, a message, or a list of texts and images (paths, figures, Pillow, bytes, parts).
+Prompt = str | Message | Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +31,8 @@ class RunOptions:
     ==============  ============================================================
     options         request options, laid over the runtime's field by field
     policy          limits
-    transients      messages shown in every turn of this run, never stored
+    transients      messages shown in every turn of this run, never stored; texts and images
+                    become messages
     fresh           send no earlier history; it is not erased
     tools           names of registered tools, or tools; () = none
     model           primary of this run: a client, a name or an alias
@@ -44,7 +48,7 @@ class RunOptions:
 
     options: RequestOptions | None = None
     policy: RuntimePolicy | None = None
-    transients: Sequence[Message] = ()
+    transients: Sequence[Any] = ()
     fresh: bool = False
     tools: Sequence[str | Tool | Callable[..., Any]] | None = None
     model: ModelClient | str | None = None

@@ -8,10 +8,10 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-import struct
 from typing import Final
 
 from notebook_agent.core.messages import ImagePart
+from notebook_agent.core.pixels import pixel_size
 
 __all__ = ["UNKNOWN_IMAGE", "image_size", "image_tokens"]
 
@@ -32,7 +32,8 @@ def image_tokens(image: ImagePart) -> int:
 
 
 def image_size(image: ImagePart) -> tuple[int, int] | None:
-    """Width and height in pixels: as given, else from the head of a PNG, GIF or JPEG data URI."""
+    """Width and height in pixels: as given, else from the head of a PNG, GIF, JPEG or WebP data
+    URI."""
     if image.width and image.height and image.width > 0 and image.height > 0:
         return image.width, image.height
     head, comma, body = image.source[: _HEAD + 200].partition(",")
@@ -42,34 +43,7 @@ def image_size(image: ImagePart) -> tuple[int, int] | None:
         data = base64.b64decode(body[: min(_HEAD, len(body) // 4 * 4)])
     except (binascii.Error, ValueError):
         return None
-    size = _size_in(data)
-    return size if size and min(size) > 0 else None
-
-
-def _size_in(data: bytes) -> tuple[int, int] | None:
-    try:
-        if data[:8] == b"\x89PNG\r\n\x1a\n" and data[12:16] == b"IHDR":
-            width, height = struct.unpack(">II", data[16:24])
-            return width, height
-        if data[:4] == b"GIF8":
-            width, height = struct.unpack("<HH", data[6:10])
-            return width, height
-        if data[:2] == b"\xff\xd8":
-            return _jpeg_size(data)
-    except struct.error:
-        return None
-    return None
-
-
-def _jpeg_size(data: bytes) -> tuple[int, int] | None:
-    at = 2
-    while at + 9 <= len(data) and data[at] == 0xFF:
-        marker = data[at + 1]
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            height, width = struct.unpack(">HH", data[at + 5 : at + 9])
-            return width, height
-        at += 2 + int(struct.unpack(">H", data[at + 2 : at + 4])[0])
-    return None
+    return pixel_size(data)
 
 
 def _by_area(width: int, height: int) -> int:

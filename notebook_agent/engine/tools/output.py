@@ -16,21 +16,15 @@ from typing import Any, Final
 from pydantic_core import to_jsonable_python
 
 from notebook_agent.core.messages import ImagePart, TextPart
+from notebook_agent.core.pixels import media_type, pixel_size
 from notebook_agent.core.text import clean_json, clean_text
 
-__all__ = ["MAX_BYTES", "MAX_LINES", "image_part", "to_output", "truncate_output"]
+__all__ = ["MAX_BYTES", "MAX_LINES", "image_of", "image_part", "to_output", "truncate_output"]
 
 MAX_LINES: Final = 2_000
 MAX_BYTES: Final = 50 * 1024
 _JSON_KINDS: Final = (Mapping, list, tuple, set, frozenset, int, float)
 _MAX_ROWS: Final = 60  # rows of a frame in the text; the shape tells the rest
-
-_SIGNATURES: Final[tuple[tuple[bytes, str], ...]] = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-)
 
 
 def to_output(value: Any) -> tuple[str, tuple[ImagePart, ...]]:
@@ -57,7 +51,7 @@ def _text_of(value: Any, images: list[ImagePart]) -> str:
         return value
     if isinstance(value, TextPart):
         return value.text
-    image = _image_of(value)
+    image = image_of(value)
     if image is not None:
         images.append(image)
         size = "" if image.width is None else f" {image.width}x{image.height}"
@@ -71,7 +65,7 @@ def _text_of(value: Any, images: list[ImagePart]) -> str:
 
 
 def _holds_image(value: Any) -> bool:
-    return isinstance(value, (ImagePart, TextPart)) or _image_of(value) is not None
+    return isinstance(value, (ImagePart, TextPart)) or image_of(value) is not None
 
 
 def _bytes_text(raw: bytes) -> str:
@@ -134,7 +128,8 @@ def _frame_text(value: Any) -> str | None:
     return f"{head}\n{body}"
 
 
-def _image_of(value: Any) -> ImagePart | None:
+def image_of(value: Any) -> ImagePart | None:
+    """The image that a value is, None when it is none or cannot be drawn."""
     if isinstance(value, ImagePart):
         return value
     if isinstance(value, (bytes, bytearray)):
@@ -165,35 +160,12 @@ def image_part(raw: bytes) -> ImagePart | None:
     Returns:
         A ``data:`` URI with the size in pixels where the header tells it.
     """
-    kind = next((mime for start, mime in _SIGNATURES if raw.startswith(start)), None)
-    if kind is None and raw[:4] == b"RIFF" and raw[8:12] == b"WEBP":
-        kind = "image/webp"
+    kind = media_type(raw)
     if kind is None:
         return None
-    width, height = _pixels(raw, kind)
+    width, height = pixel_size(raw) or (None, None)
     source = f"data:{kind};base64,{base64.b64encode(raw).decode('ascii')}"
     return ImagePart(source, width, height)
-
-
-def _pixels(raw: bytes, kind: str) -> tuple[int | None, int | None]:
-    if kind == "image/png" and len(raw) >= 24:
-        return int.from_bytes(raw[16:20], "big"), int.from_bytes(raw[20:24], "big")
-    if kind == "image/gif" and len(raw) >= 10:
-        return int.from_bytes(raw[6:8], "little"), int.from_bytes(raw[8:10], "little")
-    if kind == "image/jpeg":
-        return _jpeg_pixels(raw)
-    return None, None
-
-
-def _jpeg_pixels(raw: bytes) -> tuple[int | None, int | None]:
-    at = 2
-    while at + 9 <= len(raw) and raw[at] == 0xFF:
-        mark = raw[at + 1]
-        if 0xC0 <= mark <= 0xCF and mark not in (0xC4, 0xC8, 0xCC):
-            height = int.from_bytes(raw[at + 5 : at + 7], "big")
-            return int.from_bytes(raw[at + 7 : at + 9], "big"), height
-        at += 2 + int.from_bytes(raw[at + 2 : at + 4], "big")
-    return None, None
 
 
 def truncate_output(text: str, *, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> str:
