@@ -72,13 +72,12 @@ def breaker_table() -> str:
 def settings() -> str:
     from notebook_agent.core.breaker import BreakerConfig  # noqa: PLC0415  # keeps start light
     from notebook_agent.core.compaction import CompactionPolicy  # noqa: PLC0415  # likewise
+    from notebook_agent.core.policy import RuntimePolicy  # noqa: PLC0415  # likewise
     from notebook_agent.core.retry import (  # noqa: PLC0415  # likewise
         RateLimitPolicy,
         RetryPolicy,
         StreamTimeouts,
     )
-
-    from notebook_agent.core.policy import RuntimePolicy  # noqa: PLC0415  # likewise
 
     rows = ["| object | field | default |", "|---|---|---|"]
     for kind in (
@@ -92,16 +91,104 @@ def settings() -> str:
     return "\n".join(rows)
 
 
-def verbs() -> str:
-    from notebook_agent.notebook.arguments import verb_table  # noqa: PLC0415  # loads IPython
+def ladder() -> str:
+    """What the ladder decides with the default settings, failure after failure, by asking it."""
+    from notebook_agent.core import retry  # noqa: PLC0415  # keeps start light
+    from notebook_agent.errors import ErrorKind, ProviderError  # noqa: PLC0415  # likewise
 
-    return verb_table()
+    rows = ["| failure | attempt 1 | attempt 2 | attempt 3 | attempt 4 |", "|---|---|---|---|---|"]
+    for failure in retry.LADDER_OF_FAILURE:
+        cells, counters, ended = [], retry.Ladder(), False
+        for _ in range(4):
+            if ended:
+                cells.append("·")
+                continue
+            decision = retry.next_step(
+                failure,
+                retry.Situation(
+                    error=ProviderError(ErrorKind.PROVIDER, "x"), ladder=counters, remaining=300.0,
+                    timeouts=retry.StreamTimeouts(), retry=retry.RetryPolicy(),
+                    rate_limit=retry.RateLimitPolicy(), uniform=lambda low, high: (low + high) / 2,
+                ),
+            )  # fmt: skip
+            again = decision.step is retry.Step.RETRY
+            cells.append(f"{decision.delay:g} s, retry" if again else decision.step.value)
+            counters, ended = decision.ladder, not again
+        rows.append(f"| {_word(failure)} | " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def verbs() -> str:
+    from notebook_agent.notebook.verbs.table import VERBS  # noqa: PLC0415  # keeps start light
+
+    rows = ["| `%agent` | what it does |", "|---|---|"]
+    for verb in VERBS.values():
+        head = f"{verb.name} {verb.usage}".strip()
+        rows.append(f"| `{_cell(head)}` | {_cell(verb.summary)} |")
+    return "\n".join(rows)
 
 
 def options() -> str:
-    from notebook_agent.notebook.arguments import option_table  # noqa: PLC0415  # loads IPython
+    from notebook_agent.notebook.arguments import CELL_OPTIONS  # noqa: PLC0415  # keeps start light
 
-    return option_table()
+    rows = ["| `%%agent` | meaning |", "|---|---|"]
+    for option in CELL_OPTIONS:
+        value = option.metavar if option.kind != "flag" else ""
+        rows.append(
+            f"| `{_code(f'{chr(44).join(option.flags)} {value}')}` | {_cell(option.help)} |"
+        )
+    return "\n".join(rows)
+
+
+def magics_settings() -> str:
+    from notebook_agent.notebook.magics import AgentMagics  # noqa: PLC0415  # loads IPython
+
+    rows = ["| `AgentMagics.` | default | meaning |", "|---|---|---|"]
+    for name, trait in sorted(AgentMagics.class_own_traits(config=True).items()):
+        rows.append(f"| `{name}` | `{trait.default()!r}` | {_cell(trait.help)} |")
+    return "\n".join(rows)
+
+
+def sinks() -> str:
+    from notebook_agent.notebook.frontend import SINK_OF  # noqa: PLC0415  # keeps start light
+
+    rows = ["| front end | sink |", "|---|---|"]
+    return "\n".join([*rows, *(f"| {name} | {sink} |" for name, sink in SINK_OF.items())])
+
+
+def services() -> str:
+    from notebook_agent.providers.services import SERVICES  # noqa: PLC0415  # keeps start light
+
+    rows = ["| provider | wire format | address | key in | address from |", "|---|---|---|---|---|"]
+    for name, one in SERVICES.items():
+        keys = ", ".join(f"`{k}`" for k in one.key_env) + ("" if one.needs_key else " (optional)")
+        bases = ", ".join(f"`{b}`" for b in one.base_env)
+        rows.append(f"| `{name}` | {one.api} | {one.base_url or 'yours'} | {keys} | {bases} |")
+    return "\n".join(rows)
+
+
+def commands() -> str:
+    from notebook_agent.cli import COMMANDS  # noqa: PLC0415  # keeps start light
+
+    rows = ["| `notebook-agent` | what it does |", "|---|---|"]
+    return "\n".join([*rows, *(f"| `{name}` | {words} |" for name, (_, words) in COMMANDS.items())])
+
+
+def fault_words() -> str:
+    """The words of a fault script, from the docstring that a class reads too."""
+    from notebook_agent.providers import fault_script  # noqa: PLC0415  # keeps start light
+
+    rows = ["| word | the request meets |", "|---|---|"]
+    lines = (fault_script.__doc__ or "").splitlines()
+    bars = [i for i, line in enumerate(lines) if line.startswith("====")]
+    for line in lines[bars[1] + 1 : bars[2]]:
+        word, meaning = line[:15].strip(), line[15:].strip()
+        rows.append(f"| {word.replace('``', '`')} | {meaning.replace('``', '`')} |")
+    return "\n".join(rows)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def _word(value: object) -> str:
@@ -120,6 +207,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "settings": settings,
     "verbs": verbs,
     "options": options,
+    "ladder": ladder,
+    "magics_settings": magics_settings,
+    "sinks": sinks,
+    "services": services,
+    "commands": commands,
+    "fault_words": fault_words,
 }
 
 
