@@ -69,7 +69,7 @@ class _Choice(msgspec.Struct):
 
 
 class _Chunk(msgspec.Struct):
-    choices: list[_Choice] | None = None
+    choices: list[_Choice | None] | None = None
     id: str | None = None
     model: str | None = None
     usage: dict[str, Any] | None = None
@@ -194,7 +194,7 @@ class ChatDecoder(StreamDecoder):
                 found = _CHUNK.decode(payload)
                 choices = found.choices
                 if choices and found.usage is None and found.x_groq is None and found.error is None:
-                    choice = choices[0]
+                    choice = choices[0] or _Choice()
                     delta = choice.delta
                     if not choice.index and delta is not None and choice.finish_reason is None:
                         text = delta.content
@@ -242,14 +242,10 @@ class ChatDecoder(StreamDecoder):
         usage = chunk.usage or (chunk.x_groq and chunk.x_groq.get("usage"))
         if usage:
             self._usage(usage, out)
-        if choices:
-            choice = choices[0]
-            if choice.index:
-                mine = [c for c in choices if not c.index]
-                if not mine:
-                    return
-                choice = mine[0]
-            self._choice(choice, out)
+        for choice in choices or ():
+            if choice is not None and not choice.index:
+                self._choice(choice, out)
+                break
 
     def _choice(self, choice: _Choice, out: list[e.StreamEvent]) -> None:
         delta = choice.delta
@@ -370,6 +366,8 @@ class ChatDecoder(StreamDecoder):
             another = not sent.id and bool(name) and call.lane is not None and call.complete()
             if not other_id and not another:
                 return base
+            if other_id and (back := [k for k, c in self._calls.items() if c.id == sent.id]):
+                return back[0]  # fragments of two calls in turn, all under one index
         self._made += 1
         fresh = ("index", sent.index, self._made)
         if sent.index is not None:

@@ -259,3 +259,46 @@ async def test_T02_half_a_character_in_arguments_is_replaced_once():
     assert error is None
     (call,) = reply.build().tool_calls
     assert call.input == {"q": "a\ufffd b\ufffd", "ok": "🦉"}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"choices": None},
+        {"choices": [None]},
+        {"choices": [{}]},
+        {"choices": [{"delta": None}]},
+        {"choices": [None, {"index": 0, "delta": {}}]},
+        {"id": "x", "object": "chat.completion.chunk", "usage": None},
+        {"choices": [{"index": 1, "delta": {"content": "of another choice"}}]},
+    ],
+    ids=str,
+)
+async def test_S04_a_chunk_without_a_choice_of_ours_changes_nothing(odd):
+    late = {"choices": [], "usage": {"prompt_tokens": 31, "completion_tokens": 4}}
+    body = sse(odd, says("a"), odd, says("b"), odd, ends("stop"), odd, late, "[DONE]")
+    for chunk in (None, 1, 40):
+        reply, _, error = await play(body, chunk=chunk)
+        assert error is None
+        assert reply.ended
+        assert reply.build().text_content() == "ab"
+        assert (reply.usage.input_tokens, reply.usage.output_tokens) == (31, 4)
+
+
+async def test_S06_fragments_of_two_calls_in_turn_under_one_index():
+    one = {"index": 0, "id": "a", "function": {"name": "f", "arguments": '{"q":'}}
+    two = {"index": 0, "id": "b", "function": {"name": "g", "arguments": '{"r":'}}
+    body = sse(
+        calls(one),
+        calls(two),
+        calls({"index": 0, "id": "a", "function": {"arguments": "1}"}}),
+        calls({"index": 0, "id": "b", "function": {"arguments": "2}"}}),
+        ends("tool_calls"),
+        "[DONE]",
+    )
+    reply, _, error = await play(body)
+    assert error is None
+    assert [(c.id, c.name, c.input) for c in reply.build().tool_calls] == [
+        ("a", "f", {"q": 1}),
+        ("b", "g", {"r": 2}),
+    ]
