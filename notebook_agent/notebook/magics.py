@@ -21,7 +21,7 @@ from notebook_agent.notebook.agent_session import AgentSession, of_shell
 from notebook_agent.notebook.arguments import CellOptions, cell_help, parse_cell
 from notebook_agent.notebook.chore import Chore
 from notebook_agent.notebook.drive import internal_error
-from notebook_agent.notebook.settings import Settings
+from notebook_agent.notebook.settings import SHOWN, Settings
 from notebook_agent.notebook.verbs.table import Call, read_line, verb_help
 
 __all__ = ["AgentMagics"]
@@ -34,15 +34,17 @@ class AgentMagics(Magics):
     model = t.Unicode("", help="provider:name or an alias; empty chooses").tag(config=True)
     fallback = t.Unicode("", help="backups, parted by commas").tag(config=True)
     system = t.Unicode("", help="system prompt").tag(config=True)
-    show = t.Enum(
-        ["auto", "panel", "update", "static", "stream", "null"], "auto", help="how runs are shown"
-    ).tag(config=True)
+    show = t.Enum(SHOWN, "auto", help="how runs are shown").tag(config=True)
     store = t.Unicode(
         "", help='where sessions are kept: "" = user data folder, "memory", a path'
     ).tag(config=True)
     max_turns = t.Int(0, min=0, help="turns a run may take; 0 = 16").tag(config=True)
     max_tokens = t.Int(0, min=0, help="tokens a run may use; 0 = 256000").tag(config=True)
     timeout = t.Float(0.0, min=0.0, help="seconds a reply may take; 0 = 300").tag(config=True)
+    cooldown = t.Float(0.0, min=0.0, help="seconds until a tripped breaker probes; 0 = 60").tag(
+        config=True
+    )
+    trip_after = t.Int(0, min=0, help="failed turns that trip the breaker; 0 = 3").tag(config=True)
     stream = t.Bool(True, help="False = one unstreamed attempt per turn").tag(config=True)
     with_tokens = t.Int(2000, min=1, help="cap of each value of --with, tokens").tag(config=True)
     pinned = t.Bool(False, help="fixed clock and ids, for compared notebooks").tag(config=True)
@@ -50,16 +52,28 @@ class AgentMagics(Magics):
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
         self.agent: AgentSession = of_shell(shell)
+        chosen = {} if self.agent.configured else self.config.get("AgentMagics", {})
         for name, value in self.agent.settings.pairs().items():
-            setattr(self, name, value)  # what an earlier load or the environment said
+            if name not in chosen:
+                setattr(self, name, value)  # what an earlier load or the environment said
+        for name in chosen:  # the person's own IPython configuration, once
+            if name in self.agent.settings.pairs():
+                setattr(self.agent.settings, name, getattr(self, name))
+        self.agent.configured = True
+        self.agent.on_setting = self._follow
         self.observe(self._changed, names=list(Settings.__dataclass_fields__))
 
     def _changed(self, change: Any) -> None:
-        if getattr(self.agent.settings, change["name"]) != change["new"]:
+        if getattr(self.agent.settings, change["name"]) == change["new"]:
+            return
+        try:
             self.agent.apply_setting(change["name"], change["new"])
+        except AgentError as error:
+            setattr(self, change["name"], change["old"])
+            raise self._kept(error) from None
 
     def _follow(self) -> None:
-        """Verbs change settings too: ``%config`` shows what holds."""
+        """Verbs and twins change settings too: ``%config`` shows what holds."""
         for name, value in self.agent.settings.pairs().items():
             if getattr(self, name) != value:
                 setattr(self, name, value)

@@ -9,7 +9,7 @@ Source: notebook side, commands (section 3, D11, D21, F14).
 from __future__ import annotations
 
 import json
-from collections.abc import Coroutine, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +21,7 @@ from notebook_agent.core.request import RequestOptions
 from notebook_agent.core.session import Run, Session
 from notebook_agent.engine.clock import SYSTEM, PinnedClock, Surroundings, pinned
 from notebook_agent.errors import AgentError, Cancelled, ConfigError, StoreError
+from notebook_agent.notebook.applied import CHECKS, FOLLOWS, breaker_config, nothing, run_policy
 from notebook_agent.notebook.arguments import UsageError
 from notebook_agent.notebook.kernel_loop import EngineDriver, default_driver
 from notebook_agent.notebook.model_book import ModelBook
@@ -46,11 +47,7 @@ class SessionCore:
     """What the verbs share.
 
     Args:
-        namespace: The notebook's variables, for ``{{name}}``, tools and results.
-        shell: The IPython shell, None in a script.
-        settings: See :class:`Settings`.
-        engine: Where the engine runs; default: a thread of its own, started at the first run.
-        models: Names to clients.
+        namespace, shell, settings, engine, models: As for ``AgentSession``.
     """
 
     def __init__(
@@ -67,6 +64,8 @@ class SessionCore:
         self.settings = settings or Settings()
         self.engine = engine or default_driver()
         self.models_book = models or ModelBook(_NamesOf(self))
+        self.configured = False  # has the person's IPython configuration been read?
+        self.on_setting: Callable[[], None] | None = None
         self.road = KernelRoad(asker=lambda: asker_for(shell) if shell is not None else no_asker())
         self.current = "default"
         self.options = RequestOptions()
@@ -154,12 +153,7 @@ class SessionCore:
 
     def policy(self) -> RuntimePolicy:
         """The limits of a run by the settings."""
-        given: dict[str, Any] = {}
-        if self.settings.max_turns:
-            given["max_iterations"] = self.settings.max_turns
-        if self.settings.max_tokens:
-            given["max_total_tokens"] = self.settings.max_tokens
-        return RuntimePolicy(**given)
+        return run_policy(self.settings)
 
     def window(self, model: str | None = None) -> int | None:
         """Window in tokens of the model that will serve, None when it is not known."""
@@ -197,20 +191,23 @@ class SessionCore:
     # ---- settings ----------------------------------------------------------------------------
 
     def apply_setting(self, name: str, value: Any) -> None:
-        """Take over one setting; open sessions follow where they can."""
+        """Take over one setting; open sessions follow where they can.
+
+        Raises:
+            AgentError: The value cannot be used, or a run is in progress; nothing changed.
+        """
+        before = getattr(self.settings, name)
         setattr(self.settings, name, value)
-        for runtime in self._runtimes.values():
-            match name:
-                case "model" if value:
-                    runtime.switch_model(self.models_book.client(value))
-                case "fallback":
-                    runtime.set_fallback(
-                        [self.models_book.client(n) for n in self.settings.backups]
-                    )
-                case "system":
-                    runtime.system = value or None
-                case "max_turns" | "max_tokens":
-                    runtime.policy = self.policy()
+        open_ones = [r for session, r in self._runtimes.items() if session not in OWN_MODELS]
+        try:
+            CHECKS.get(name, nothing)(self)
+            for runtime in open_ones:
+                FOLLOWS.get(name, nothing)(self, runtime)
+        except AgentError:
+            setattr(self.settings, name, before)
+            raise
+        if self.on_setting is not None:
+            self.on_setting()
 
     def note_error(self, error: AgentError) -> None:
         """Keep an error for ``why``; the user's own stop is none."""
@@ -270,6 +267,7 @@ class SessionCore:
             policy=self.policy(),
             options=self.options,
             fallback=tuple(self.models_book.full(n) for n in settings.backups),
+            breaker=breaker_config(settings),
             store=self.store(),
             session=fresh,
             counter=self.counter,

@@ -7,6 +7,7 @@ L113, L116, L122).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from notebook_agent.core import agent_events as ev
@@ -38,6 +39,7 @@ from notebook_agent.engine.store.memory import MemoryStore
 from notebook_agent.engine.tokenizer import default_counter
 from notebook_agent.engine.tools import Approve, LoopPolicy, RunOnMain, Tool, ToolRegistry
 from notebook_agent.engine.tools.loops import ConvergenceDetector
+from notebook_agent.errors import ConfigError
 from notebook_agent.providers.base import ModelClient
 
 __all__ = ["AgentRuntime"]
@@ -259,6 +261,25 @@ class AgentRuntime(Verbs):
             chain = [name for name in self.fallback if name != model]
             found = self._breakers[model] = Breaker(self.breaker_config, model, chain)
         return found
+
+    def set_breaker(self, **changes: Any) -> BreakerConfig:
+        """Change numbers of the breaker, from now on and in a cooldown that runs already.
+
+        Args:
+            changes: Fields of :class:`BreakerConfig`. Strikes are counted against the
+                ``max_fail_count`` that held when a backup joined the chain.
+
+        Raises:
+            ConfigError: No such field, or a value outside its range; nothing changed.
+        """
+        known = BreakerConfig.__slots__
+        for name in changes:
+            if name not in known:
+                raise ConfigError(field="breaker", value=name, legal=", ".join(known))
+        self.breaker_config = replace(self.breaker_config, **changes)
+        for breaker in self._breakers.values():
+            breaker.config = self.breaker_config
+        return self.breaker_config
 
     def restore_breaker(self, kept: Mapping[str, Any] | None) -> None:
         """Take over the breaker of a run's earlier life, where ours has seen nothing yet."""

@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from notebook_agent.engine.clock import SYSTEM
 from notebook_agent.errors import ConfigError
 from notebook_agent.notebook.arguments import UsageError, nearest
+from notebook_agent.notebook.drive import TICK_S
 from notebook_agent.notebook.frontend import guess, proven
 from notebook_agent.notebook.report import Report
 from notebook_agent.notebook.runs import RunVerbs
+from notebook_agent.notebook.settings import legal_value
 from notebook_agent.providers.base import ModelClient, full_name
 
 __all__ = ["SetupVerbs"]
@@ -190,8 +193,35 @@ class SetupVerbs(RunVerbs):
                 raise ConfigError(
                     f"There is no setting {name!r}; nearest: {close}", field=name, value=value
                 )
-            setattr(self.settings, name, value)
+            self.apply_setting(name, legal_value(name, value))
         return self.config()
+
+    async def pause(self, seconds: float) -> None:
+        """Let the session's clock pass: a cooldown runs out, a rate limit is over.
+
+        With pinned surroundings the clock moves at once; else it is waited, and an interrupt
+        ends the wait.
+
+        Args:
+            seconds: At least 0.
+
+        Raises:
+            ConfigError: No finite number of at least 0.
+        """
+        if not isinstance(seconds, (int, float)) or not 0 <= seconds < float("inf"):
+            raise ConfigError(
+                f"pause({seconds!r}): seconds must be a finite number of at least 0.\n"
+                "Type:  await current().pause(2)",
+                field="seconds",
+                value=seconds,
+            )
+        clock = self.surroundings
+        if clock is not SYSTEM:
+            await clock.sleep(seconds)
+            return
+        end = clock.now() + seconds
+        while (left := end - clock.now()) > 0:  # short waits let an interrupt through (D3)
+            await clock.sleep(min(left, TICK_S))
 
     def set_request_options(self, **extra: Any) -> Report:
         """Request parameters of all following runs; a cell's own beat them (L13)."""

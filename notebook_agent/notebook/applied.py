@@ -1,0 +1,98 @@
+"""What a changed setting does to the sessions that are open already: one row each.
+
+Settings without a row are read at every run.
+
+Source: notebook side, commands (section 3); LLM turn (L76).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from notebook_agent.core.policy import RuntimePolicy
+from notebook_agent.core.route import BreakerConfig
+from notebook_agent.notebook.model_book import ModelBook
+from notebook_agent.notebook.settings import Settings
+
+__all__ = ["CHECKS", "FOLLOWS", "breaker_config", "nothing", "run_policy"]
+
+
+class Agent(Protocol):
+    """What a row needs."""
+
+    settings: Settings
+    models_book: ModelBook
+
+
+def run_policy(settings: Settings) -> RuntimePolicy:
+    """The limits of a run by the settings; 0 is the policy's default."""
+    given: dict[str, Any] = {
+        "max_iterations": settings.max_turns,
+        "max_total_tokens": settings.max_tokens,
+    }
+    return RuntimePolicy(**{name: value for name, value in given.items() if value})
+
+
+def breaker_config(settings: Settings) -> BreakerConfig:
+    """The breaker's numbers by the settings; 0 is the breaker's default."""
+    given: dict[str, Any] = {
+        "recovery_timeout": settings.cooldown,
+        "trip_threshold": settings.trip_after,
+    }
+    return BreakerConfig(**{name: value for name, value in given.items() if value})
+
+
+def _model(agent: Agent, runtime: Any) -> None:
+    if agent.settings.model:
+        runtime.switch_model(agent.models_book.client(agent.settings.model))
+
+
+def _fallback(agent: Agent, runtime: Any) -> None:
+    runtime.set_fallback([agent.models_book.client(n) for n in agent.settings.backups])
+
+
+def _system(agent: Agent, runtime: Any) -> None:
+    runtime.system = agent.settings.system or None
+
+
+def _policy(agent: Agent, runtime: Any) -> None:
+    runtime.policy = run_policy(agent.settings)
+
+
+def _breaker(agent: Agent, runtime: Any) -> None:
+    wanted = breaker_config(agent.settings)
+    runtime.set_breaker(
+        recovery_timeout=wanted.recovery_timeout, trip_threshold=wanted.trip_threshold
+    )
+
+
+FOLLOWS: Final[Mapping[str, Callable[[Any, Any], None]]] = {
+    "model": _model,
+    "fallback": _fallback,
+    "system": _system,
+    "max_turns": _policy,
+    "max_tokens": _policy,
+    "cooldown": _breaker,
+    "trip_after": _breaker,
+}
+
+
+def _model_is_there(agent: Agent) -> None:
+    if agent.settings.model:
+        agent.models_book.client(agent.settings.model)
+
+
+def _backups_are_there(agent: Agent) -> None:
+    for name in agent.settings.backups:
+        agent.models_book.client(name)
+
+
+CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
+    "model": _model_is_there,
+    "fallback": _backups_are_there,
+}
+
+
+def nothing(*_: Any) -> None:
+    """The row of a setting that has none."""
