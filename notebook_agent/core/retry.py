@@ -284,4 +284,6 @@ def _come_back_later(now: Situation) -> AgentError:
         status=old.status,
         retry_after=old.retry_after,
         error_type=old.error_type,
+        should_retry=old.should_retry,
+        hint=old.hint,
     )

@@ -135,6 +135,8 @@ def _reworded(error: ProviderError, text: str) -> ProviderError:
         overflow=error.overflow,
         quota=error.quota,
         error_type=error.error_type,
+        should_retry=error.should_retry,
+        hint=error.hint,
     )
     new.__cause__ = error.__cause__
     return new
