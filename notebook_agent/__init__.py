@@ -122,7 +122,6 @@ if TYPE_CHECKING:
     from notebook_agent.core.replay import replay
     from notebook_agent.core.request import RequestOptions
     from notebook_agent.core.response import ChatResponse, StopReason, Usage
-    from notebook_agent.core.replay import replay
     from notebook_agent.core.result import RunResult
     from notebook_agent.core.retry import RateLimitPolicy, RetryPolicy, StreamTimeouts
     from notebook_agent.core.run_state import RunState
