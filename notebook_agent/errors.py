@@ -303,7 +303,13 @@ class StructuredOutputError(AgentError):
     """
 
     def __init__(
-        self, schema: str, faults: Sequence[str], *, path: str = "$", raw: str = "", reason: str = ""
+        self,
+        schema: str,
+        faults: Sequence[str],
+        *,
+        path: str = "$",
+        raw: str = "",
+        reason: str = "",
     ) -> None:
         more = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""
         super().__init__(

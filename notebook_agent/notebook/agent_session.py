@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from notebook_agent.notebook.verbs.ab import AbVerbs
 from notebook_agent.notebook.verbs.about import AboutVerbs
 from notebook_agent.notebook.verbs.conversation import ConversationVerbs
 from notebook_agent.notebook.verbs.replaying import ReplayVerbs
@@ -17,7 +18,9 @@ from notebook_agent.notebook.verbs.teach import TeachVerbs
 __all__ = ["AgentSession", "current"]
 
 
-class AgentSession(StateVerbs, SetupVerbs, ConversationVerbs, ReplayVerbs, TeachVerbs, AboutVerbs):
+class AgentSession(
+    StateVerbs, SetupVerbs, ConversationVerbs, ReplayVerbs, TeachVerbs, AbVerbs, AboutVerbs
+):
     """One object per kernel: a method for every verb of ``%agent``.
 
     It holds one runtime per session name, the models and aliases, the settings and the engine's

@@ -16,7 +16,37 @@ from notebook_agent.core.session import Run, RunStatus, Session, Turn, UnservedT
 from notebook_agent.notebook.audit import COLUMNS, audit_frame, audit_view, run_frame, turn_row
 
 # Section 5 of the notebook's requirements, word for word.
-NAMES = ["run", "run_id", "turn", "provider", "model", "outcome", "ending", "stop_reason", "input_tokens", "output_tokens", "cached_input_tokens", "reasoning_tokens", "context_estimate", "failed_input_tokens", "failed_output_tokens", "budget_tokens", "budget_estimated", "input_includes_cached", "attempts", "rescued", "breaker", "compacted", "tool_calls", "tools_not_run", "ttft_s", "duration_s", "started_at", "input", "output"]
+NAMES = [
+    "run",
+    "run_id",
+    "turn",
+    "provider",
+    "model",
+    "outcome",
+    "ending",
+    "stop_reason",
+    "input_tokens",
+    "output_tokens",
+    "cached_input_tokens",
+    "reasoning_tokens",
+    "context_estimate",
+    "failed_input_tokens",
+    "failed_output_tokens",
+    "budget_tokens",
+    "budget_estimated",
+    "input_includes_cached",
+    "attempts",
+    "rescued",
+    "breaker",
+    "compacted",
+    "tool_calls",
+    "tools_not_run",
+    "ttft_s",
+    "duration_s",
+    "started_at",
+    "input",
+    "output",
+]
 
 
 def turn(n=0, **over) -> Turn:
