@@ -1,4 +1,4 @@
-"""What this is: help, version, doctor, panel, ab.
+"""What this is: help, version, doctor, panel.
 
 Source: notebook side, commands and front ends (F3, F10).
 """
@@ -10,7 +10,6 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
-from notebook_agent.errors import AgentError
 from notebook_agent.notebook.arguments import cell_help
 from notebook_agent.notebook.frontend import choose, guess, proven
 from notebook_agent.notebook.report import Report
@@ -76,13 +75,6 @@ class AboutVerbs(RunVerbs):
             panels.close_panels(self.current)
             return Report("the panel is closed; the next run makes a new one if it wants one")
         return panels.get_panel(self.current)
-
-    def ab(self) -> Report:
-        """Compare two compaction policies."""
-        raise AgentError(
-            "ab is not in this version: two policies cannot be compared in one step yet.\n"
-            "Look at one with:  %agent compact preview"
-        )
 
 
 def _hello_line(hello: dict[str, Any]) -> str:
