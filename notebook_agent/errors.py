@@ -335,18 +335,11 @@ class ConfigError(AgentError):
     """
 
     def __init__(
-        self,
-        message: str | None = None,
-        *,
-        field: str = "",
-        value: object = None,
-        legal: str = "",
+        self, message: str | None = None, *, field: str = "", value: object = None, legal: str = ""
     ) -> None:
         super().__init__(message or f"{field} = {value!r} is not legal; give {legal}")
         self.field = field
-        self.value = (
-            value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
-        )
+        self.value = _plain(value) if not isinstance(value, (tuple, list)) else repr(value)
         self.legal = legal
 
 
@@ -376,14 +369,12 @@ def _resting_text(models: Sequence[RestingModel]) -> str:
     return "\n".join(lines)
 
 
-_TREE: Mapping[str, type[AgentError]] = {
-    kind.__name__: kind
-    for kind in (
-        AgentError, Cancelled, ProviderError, RateLimitEscalation, FallbackExhausted,
-        ContextExceeded, LimitReached, TokenBudgetExhausted, LoopDetected, InvalidTransition,
-        SessionBusy, InputRejected, ToolFailed, StructuredOutputError, StoreError, ConfigError,
-    )
-}  # fmt: skip
+def _tree(root: type[AgentError]) -> dict[str, type[AgentError]]:
+    below = [_tree(kind) for kind in root.__subclasses__()]
+    return {root.__name__: root} | {name: kind for part in below for name, kind in part.items()}
+
+
+_TREE: Mapping[str, type[AgentError]] = _tree(AgentError)
 
 
 def error_from_json(data: Mapping[str, Any]) -> AgentError:
