@@ -62,7 +62,8 @@ class StateVerbs(RunVerbs):
 
     def _breaker_line(self, breaker: Any) -> str:
         data = breaker.to_json(self.surroundings.now())
-        line = f"{data['state']}, {data['consecutive_failures']} failures in a row"
+        failed = data["consecutive_failures"]
+        line = f"{data['state']}, {failed} failure{'' if failed == 1 else 's'} in a row"
         if data["state"] != "primary":
             line += f", {data['routed_model']} serves"
         chain = [f"{e.name} {e.attempt_count}/{e.max_fail_count} strikes" for e in breaker.chain]
