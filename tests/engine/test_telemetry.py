@@ -1,0 +1,105 @@
+"""engine/telemetry.py: spans over a real SDK with an in-memory exporter (extra otel)."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from notebook_agent import AgentRuntime, ScriptedModel
+from notebook_agent.core.retry import RetryPolicy
+from notebook_agent.engine.clock import pinned
+from notebook_agent.errors import AgentError, ConfigError
+from notebook_agent.providers.scripted_reply import Reply
+
+sdk = pytest.importorskip("opentelemetry.sdk.trace")
+export = pytest.importorskip("opentelemetry.sdk.trace.export")
+memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
+
+from notebook_agent.core.messages import ToolCallPart  # noqa: E402
+from notebook_agent.engine.telemetry import Telemetry  # noqa: E402
+
+
+def traced(model, **given):
+    exporter = memory.InMemorySpanExporter()
+    provider = sdk.TracerProvider()
+    provider.add_span_processor(export.SimpleSpanProcessor(exporter))
+    watch = Telemetry(provider.get_tracer("test"), content=given.pop("content", False))
+    runtime = AgentRuntime(model, observers=[watch], surroundings=pinned(), **given)
+    return runtime, exporter
+
+
+def look(box: int) -> str:
+    """Look into a box."""
+    return f"secret apples {box}"
+
+
+def test_spans_of_run_turn_attempt_and_tool_nest():
+    model = ScriptedModel(
+        [Reply(tool_calls=(ToolCallPart("c1", "look", {"box": 3}),)), "Apples."], script="503,ok"
+    )
+    runtime, exporter = traced(
+        model, tools=[look], retry=RetryPolicy(base_delay=0.01, max_delay=0.02)
+    )
+    assert runtime.run("What is in box 3?").text == "Apples."
+    spans = exporter.get_finished_spans()
+    by_name = {}
+    for span in spans:
+        by_name.setdefault(span.name, []).append(span)
+    (run,) = by_name["invoke_agent notebook_agent"]
+    assert run.attributes["gen_ai.operation.name"] == "invoke_agent"
+    assert run.attributes["notebook_agent.run.status"] == "completed"
+    turns = [by_name["turn 0"][0], by_name["turn 1"][0]]
+    assert all(t.parent.span_id == run.context.span_id for t in turns)
+    chats = by_name["chat scripted"]
+    assert [c.attributes["notebook_agent.attempt"] for c in chats] == [1, 2, 1]
+    assert chats[0].status.status_code.name == "ERROR"
+    assert chats[0].attributes["error.type"]
+    assert chats[1].attributes["gen_ai.usage.output_tokens"] > 0
+    assert chats[2].attributes["gen_ai.response.finish_reasons"] == ("end_turn",)
+    assert [c.parent.span_id for c in chats] == [t.context.span_id for t in (turns[0], turns[0], turns[1])]  # fmt: skip
+    (tool,) = by_name["execute_tool look"]
+    assert tool.attributes["gen_ai.tool.call.id"] == "c1"
+    assert tool.parent.span_id == turns[0].context.span_id
+
+
+def test_no_text_is_recorded_unless_asked_for():
+    def said(**given):
+        model = ScriptedModel(
+            [Reply(tool_calls=(ToolCallPart("c1", "look", {"box": 3}),)), "A private reply."]
+        )
+        runtime, exporter = traced(model, tools=[look], **given)
+        runtime.run("A private question")
+        return "".join(str(dict(s.attributes)) + str(s.status.description) for s in exporter.get_finished_spans())  # fmt: skip
+
+    quiet, loud = said(), said(content=True)
+    assert "private" not in quiet
+    assert "secret" not in quiet
+    assert "A private reply." in loud
+    assert "secret apples 3" in loud
+
+
+def test_a_failed_run_ends_every_span_with_its_error():
+    runtime, exporter = traced(ScriptedModel(["never"], script="400"))
+    with pytest.raises(AgentError):
+        runtime.run("Hi")
+    spans = {s.name: s for s in exporter.get_finished_spans()}
+    run = spans["invoke_agent notebook_agent"]
+    assert run.status.status_code.name == "ERROR"
+    assert run.attributes["error.type"] == "ProviderError"
+    assert spans["turn 0"].status.status_code.name == "ERROR"
+    assert all(s.end_time is not None for s in exporter.get_finished_spans())
+
+
+def test_a_second_run_makes_a_second_trace():
+    runtime, exporter = traced(ScriptedModel(["One.", "Two."]))
+    runtime.run("a")
+    runtime.run("b")
+    traces = {s.context.trace_id for s in exporter.get_finished_spans()}
+    assert len(traces) == 2
+
+
+def test_without_the_extra_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    with pytest.raises(ConfigError, match="notebook-agent\\[otel\\]"):
+        Telemetry()
