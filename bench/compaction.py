@@ -1,20 +1,17 @@
-"""How long a compaction pass takes: CPU milliseconds, median of five, beside a yardstick.
-
-Run:  python -m bench.compaction
-"""
+"""How long a compaction pass takes: CPU milliseconds, median of five, beside a yardstick."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import statistics
-import time
+from collections.abc import Iterator
 
+from bench.kit import Row, cpu, timed_row
 from notebook_agent.core.compaction import CompactionPolicy
 from notebook_agent.core.messages import Message, Role, ToolCallPart, ToolResultPart
 from notebook_agent.engine.compactor import CompactionService
 
-SIZES = (100, 1_000, 10_000)
+SIZES = (1_000, 10_000)
 GOAL_MS = 50.0  # truncating 10,000 messages
 
 
@@ -48,40 +45,21 @@ def history(count: int) -> list[Message]:
     return [m.with_id(f"m{at}") for at, m in enumerate(out)]
 
 
-def cpu_ms(work) -> float:
-    """Median of five, in CPU milliseconds; the first call warms up and is not counted."""
-    work()
-    times = []
-    for _ in range(5):
-        began = time.process_time()
-        work()
-        times.append((time.process_time() - began) * 1e3)
-    return statistics.median(times)
-
-
-def main() -> None:
-    print(f"{'messages':>9} {'strategy':<11} {'ms':>8} {'x yardstick':>12}  applied")
-    for count in SIZES:
+def rows(quick: bool) -> Iterator[Row]:
+    """The rows of this bench."""
+    for count in SIZES[1:] if quick else SIZES:
         messages = history(count)
-        yardstick = cpu_ms(lambda given=messages: [json.dumps(m.to_json()) for m in given])
+        base = cpu(lambda given=messages: [json.dumps(m.to_json()) for m in given])
         for strategy in ("truncate", "extractive"):
             policy = CompactionPolicy(strategy=strategy, window=max(count * 10, 2_000))
-            results = []
 
-            def one(policy=policy, given=messages, results=results) -> None:
+            def one(policy=policy, given=messages) -> None:
                 service = CompactionService(policy, Characters())
-                results.append(asyncio.run(service.compact(given, window=policy.window)))
+                result = asyncio.run(service.compact(given, window=policy.window))
+                assert result.applied, result
 
-            took = cpu_ms(one)
-            note = ""
-            if strategy == "truncate" and count == 10_000:
-                note = f"  goal {GOAL_MS:g} ms: {'met' if took <= GOAL_MS else 'MISSED'}"
-            print(
-                f"{count:>9,} {strategy:<11} {took:>8.1f} {took / yardstick:>12.2f}  "
-                f"{results[-1].applied}{note}"
-            )
-    print("yardstick: json.dumps of every message in the same run")
-
-
-if __name__ == "__main__":
-    main()
+            goal = GOAL_MS if (strategy, count) == ("truncate", 10_000) else None
+            yield timed_row(
+                3, f"compaction of {count:,} messages, {strategy}", cpu(one), "ms", goal,
+                yard=("json.dumps of each", base),
+            )  # fmt: skip

@@ -1,7 +1,7 @@
 """What every bench shares: a row, CPU medians, fresh processes, the server, the table.
 
 An absolute figure is CPU time, median of five, and has a yardstick timed in the same run: unless
-a row names its own, that is ``json``, the time of a hundred JSON round trips of a 1 kB document.
+a row names its own, that is ``json``, the time of one JSON round trip of a 1 kB document.
 """
 
 from __future__ import annotations
@@ -112,13 +112,13 @@ def cpu(work: Callable[[], object], *, times: int = 5, inner: int = 1) -> float:
 
 @functools.cache
 def _document() -> str:
-    return json.dumps({f"field {n}": ["some text", n, n / 7, None, True] for n in range(25)})
+    return json.dumps({f"field {n}": ["some text", n, n / 7, None, True] for n in range(18)})
 
 
 def json_yardstick() -> float:
-    """CPU seconds of a hundred JSON round trips of a 1 kB document, now."""
+    """CPU seconds of a JSON round trip of a 1 kB document, now."""
     text = _document()
-    return cpu(lambda: [json.dumps(json.loads(text)) for _ in range(100)])
+    return cpu(lambda: json.dumps(json.loads(text)), inner=100)
 
 
 def fresh(code: str, **env: str) -> Any:
@@ -157,7 +157,7 @@ def table(rows: Sequence[Row]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for row in sorted(rows, key=lambda one: one.part):
-        ratio = "" if row.ratio is None else f"{row.ratio:.2f}x"
+        ratio = "" if row.ratio is None else f"{row.ratio:.3g}x"
         word = {True: "met", False: "**missed**", None: ""}[row.met]
         cells = (str(row.part), row.measure, row.figure, row.yardstick, ratio, row.goal, word)
         out.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")

@@ -3,7 +3,7 @@
 The yardstick is the same number of SQLite inserts of one JSON text each, in one transaction per
 insert: what any store on this disk pays.
 
-Run:  python -m bench.store [--kills N]
+``python -m bench.store --kills N`` kills a writer N times instead.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from bench.kit import Row, timed_row
 from notebook_agent.core import outcomes as o
 from notebook_agent.core.messages import Message
-from notebook_agent.core.replay import replay
 from notebook_agent.core.response import ChatResponse, Usage
-from notebook_agent.core.run_state import fold
 from notebook_agent.core.session import Run, RunEventRecord, Turn
 from notebook_agent.core.turn_fsm import Continue, TurnState, resolve
 from notebook_agent.engine.store.base import Commit, MessageRecord, SessionRow, Snapshot, Store
 from notebook_agent.engine.store.memory import MemoryStore
 from notebook_agent.engine.store.open import load_session
 from notebook_agent.engine.store.sqlite import SqliteStore
+from notebook_agent.notebook.audit import audit_frame
 
 TEXT = "A reply of ordinary length, as a model gives it, with a few sentences in it. " * 4
 
@@ -120,39 +120,31 @@ def yardstick(folder: Path) -> float:
     return taken
 
 
-def commits(folder: Path, unit: float) -> None:
-    print(f"yardstick: one bare insert {unit * 1e3:.3f} ms CPU")
-    for name, store in (("memory", MemoryStore()), ("sqlite", SqliteStore(folder / "commit.db"))):
+def commits(folder: Path, unit: float, quick: bool) -> Iterator[Row]:
+    goals = (10, 1_000) if quick else (10, 100, 1_000, 10_000)
+    for name, store in (("memory", MemoryStore()), ("SQLite", SqliteStore(folder / "commit.db"))):
         fresh(store)
         count = 0
-        goals = {10, 100, 1_000, 10_000}
-        while goals:
-            if count + 200 >= min(goals):
-                goal = min(goals)
-                goals.discard(goal)
-                while count < goal:
-                    store.commit(persisting(count, count))
-                    count += 1
-                cpu, wall = [], []
-                for _ in range(200):
-                    began, began_cpu = time.perf_counter(), time.process_time()
-                    store.commit(persisting(count, count))
-                    wall.append(time.perf_counter() - began)
-                    cpu.append(time.process_time() - began_cpu)
-                    count += 1
-                mean = statistics.median(cpu)
-                print(
-                    f"{name:7} Persisting after {goal:6} turns: {mean * 1e3:.3f} ms CPU "
-                    f"({mean / unit:.1f}x), wall median {statistics.median(wall) * 1e3:.3f} ms, "
-                    f"worst {max(wall) * 1e3:.1f} ms (goal 1 ms)"
-                )
-            else:
+        for goal in goals:
+            while count < goal:
                 store.commit(persisting(count, count))
                 count += 1
+            cpu, wall = [], []
+            for _ in range(200):
+                commit = persisting(count, count)
+                began, began_cpu = time.perf_counter(), time.process_time()
+                store.commit(commit)
+                wall.append(time.perf_counter() - began)
+                cpu.append(time.process_time() - began_cpu)
+                count += 1
+            yield timed_row(
+                3, f"Persisting on {name} after {goal:,} turns", statistics.median(cpu), "ms", 1.0,
+                yard=("a bare insert", unit), note=f"wall {statistics.median(wall) * 1e3:.2f} ms",
+            )  # fmt: skip
         store.close()
 
 
-def loading(folder: Path, unit: float) -> None:
+def loading(folder: Path, unit: float) -> Iterator[Row]:
     store = fresh(SqliteStore(folder / "load.db"))
     turns = 10_000
     for n in range(turns):
@@ -162,24 +154,12 @@ def loading(folder: Path, unit: float) -> None:
     session = load_session(store, "s")
     assert len(session.runs[0].turns) == turns
     assert len(session.history) == 2 * turns
-    print(
-        f"loading a session of {turns} turns: {taken:.3f} s CPU ({taken / unit / turns:.2f}x a bare insert per turn; goal 0.5 s)"
-    )
+    yard = ("10,000 bare inserts", unit * turns)
+    yield timed_row(3, "loading a session of 10,000 turns", taken, "s", 0.5, yard=yard)
+    framed = median(lambda: audit_frame(session))
+    assert len(audit_frame(session)) == turns
+    yield timed_row(3, "audit frame of 10,000 turns", framed, "s", 0.2, yard=yard)
     store.close()
-
-
-def replays() -> None:
-    records = records_of(10_000 // 6 + 1)[:10_000]
-    taken = median(lambda: replay(records))
-    assert replay(records).ok
-    loops = median(lambda: [resolve(r.state, r.outcome) for r in records])
-    folded = median(lambda: fold(records))
-    print(
-        f"replay of {len(records)} outcomes: {taken * 1e3:.1f} ms CPU ({taken / loops:.1f}x resolve alone; goal 50 ms)"
-    )
-    print(
-        f"resolve: {loops / len(records) * 1e6:.2f} µs (goal 2 µs); fold: {folded / len(records) * 1e6:.2f} µs per record"
-    )
 
 
 def kills(folder: Path, count: int) -> None:
@@ -213,18 +193,20 @@ def kills(folder: Path, count: int) -> None:
     )
 
 
+def rows(quick: bool) -> Iterator[Row]:
+    """The rows of this bench."""
+    with tempfile.TemporaryDirectory() as name:
+        unit = yardstick(Path(name))
+        yield from commits(Path(name), unit, quick)
+        yield from loading(Path(name), unit)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=0, help="kill a writer this many times too")
+    parser.add_argument("--kills", type=int, default=1_000, help="kill a writer this many times")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        unit = yardstick(folder)
-        commits(folder, unit)
-        loading(folder, unit)
-        replays()
-        if given.kills:
-            kills(folder, given.kills)
+        kills(Path(name), given.kills)
 
 
 if __name__ == "__main__":

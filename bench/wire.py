@@ -1,7 +1,5 @@
 """What a model client costs beside reading the same stream with plain httpx lines.
 
-    python bench/wire.py [--quick]
-
 Ratios of CPU time, medians, all taken in one run against one server on loopback (bench/server.py
 in a process of its own). Baseline: the same request body built from dicts with ``json=``, the
 answer read with ``Response.aiter_lines()`` and nothing else done. Ours: request encoded, sent,
@@ -10,16 +8,15 @@ decoded to events, every event consumed.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import importlib
 import statistics
-import subprocess
-import sys
 import time
-from pathlib import Path
+from collections.abc import Iterator
 
 import httpx
 
+from bench.kit import Row, plain_row, ratio_row, server
 from notebook_agent.core.messages import Message
 from notebook_agent.core.request import RequestOptions, StreamRequest
 
@@ -65,8 +62,6 @@ class Lines:
 
 class Ours:
     def __init__(self, base: str, api: str) -> None:
-        import importlib
-
         module, name, path, _ = FORMATS[api]
         self.make = getattr(importlib.import_module(f"notebook_agent.providers.{module}"), name)
         self.client = self.make("bench-1", base_url=base + path, key="test-key-0123456789")
@@ -106,68 +101,47 @@ async def ratio(
     return statistics.median(b) / statistics.median(a), statistics.median(a), statistics.median(b)
 
 
-async def measure(base: str, quick: bool) -> None:
+async def measure(base: str, quick: bool) -> list[Row]:
     few, many = (10, 3) if quick else (60, 9)
     one = history(1)
     lines = Lines(base, FORMATS["openai-chat"][3])
     ours = Ours(base, "openai-chat")
-    print("| measure | httpx lines ms | ours ms | ratio | goal |")
-    print("|---|---|---|---|---|")
+    out = []
     for label, n, reps, goal in (("one delta", 1, few, 1.3), ("1,000 deltas", 1000, many, 1.0)):
-        r, a, b = await ratio(lines, plain(one), ours, one, n, reps)
-        print(
-            f"| openai-chat, {label} | {a * 1e3:.3f} | {b * 1e3:.3f} | {r:.2f}x | {goal}x |",
-            flush=True,
-        )
+        _, a, b = await ratio(lines, plain(one), ours, one, n, reps)
+        out.append(ratio_row(1, f"client, openai-chat, {label}", b, a, goal, yard="httpx lines"))
     thousand = await cpu(ours.turn, 1000, one, many)
-    ten = await cpu(ours.turn, 10_000, one, 3)
-    print(
-        f"| openai-chat, 10,000 of 1,000 deltas | {thousand * 1e3:.2f} | {ten * 1e3:.2f} | {ten / thousand:.2f}x | 10.5x |",
-        flush=True,
-    )
-    short, long = history(1), history(1001)
-    _, base_s, long_s = await ratio(ours, short, ours, long, 1, few)
+    ten = await cpu(ours.turn, 10_000, one, 3 if quick else 5)
+    label = "client, openai-chat, 10,000 deltas beside 1,000"
+    out.append(ratio_row(1, label, ten, thousand, 10.5, yard="1,000 deltas"))
+    long = history(1001)
+    _, base_s, long_s = await ratio(ours, one, ours, long, 1, few)
     start = time.process_time()
     for _ in range(20):
         ours.client.encode(StreamRequest(long), RequestOptions(), stream=True)
     encode = (time.process_time() - start) / 20
-    print(
-        f"| history, us per message per turn (encoding alone / whole turn) | | {encode * 1e3:.3f} us / {(long_s - base_s) * 1e3:.3f} us | | 0.5 us |",
-        flush=True,
-    )
+    each, alone = (long_s - base_s) * 1e3, encode * 1e3  # us per message: s / 1,000 messages
+    out.append(
+        plain_row(
+            1, "history, CPU per message and request at 1,000 messages",
+            f"{each:.3f} µs, encoding alone {alone:.3f} µs", "<= 0.5 µs", each <= 0.5,
+            yardstick=f"the whole request {base_s * 1e3:.2f} ms without history",
+        )
+    )  # fmt: skip
     await lines.aclose()
     await ours.aclose()
     for api in list(FORMATS)[1:]:
-        try:
-            ours = Ours(base, api)
-        except ImportError:
-            continue
+        ours = Ours(base, api)
         lines = Lines(base, FORMATS[api][3])
-        r, a, b = await ratio(lines, plain(one), ours, one, 1000, many)
-        print(
-            f"| {api}, 1,000 deltas | {a * 1e3:.3f} | {b * 1e3:.3f} | {r:.2f}x | 1.2x |", flush=True
-        )
+        _, a, b = await ratio(lines, plain(one), ours, one, 1000, many)
+        label = f"client, {api}, 1,000 deltas"
+        out.append(ratio_row(6, label, b, a, 1.2, yard="httpx lines"))
         await lines.aclose()
         await ours.aclose()
+    return out
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    given = parser.parse_args()
-    server = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("server.py"))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        base = f"http://127.0.0.1:{server.stdout.readline().strip()}"
-        asyncio.run(measure(base, given.quick))
-    finally:
-        server.stdin.close()
-        server.wait(10)
-
-
-if __name__ == "__main__":
-    main()
+def rows(quick: bool) -> Iterator[Row]:
+    """The rows of this bench."""
+    with server() as base:
+        yield from asyncio.run(measure(base, quick))
