@@ -7,15 +7,22 @@ from __future__ import annotations
 import html
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fsm_picture import picture
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
 PAGES = {"architecture.md": "ARCHITECTURE.md", "changelog.md": "CHANGELOG.md"}
 # Links between files of the repository -> between pages of the site.
 LINKS = ((re.compile(r"\]\((?:\.\./)?docs/"), "]("),)
+MERMAID = re.compile(r"```mermaid\n.*?\n```", re.DOTALL)
+# The theme takes this file from a server of its own; ours is the same file, of this repository.
+SHIM = "https://unpkg.com/iframe-worker/shim"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -52,6 +59,7 @@ def on_files(files: Files, config: Any) -> Files:
         text = (ROOT / source).read_text(encoding="utf-8")
         for pattern, new in LINKS:
             text = pattern.sub(new, text)
+        text = MERMAID.sub(lambda _: picture(), text)
         files.append(File.generated(config, name, content=text))
     for path in notebooks():
         files.append(File.generated(config, f"notebooks/{path.stem}.md", content=page_of(path)))
@@ -97,3 +105,13 @@ def box(inner: str, more: str = "") -> str:
     inner = re.sub(r"\n(?=\s*\n)", "\n&#8203;", inner) if "<pre>" in inner else inner
     inner = re.sub(r"\n\s*\n", "\n", inner)
     return f'<div class="cell-output {more}">{inner}</div>'
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:  # noqa: ARG001  # the hook's own names
+    """No page asks another host for anything."""
+    return output.replace(SHIM, f"{'../' * page.url.count('/')}js/iframe-worker.js")
+
+
+def on_post_template(output_content: str, template_name: str, config: Any) -> str:  # noqa: ARG001
+    """The same for the page of errors."""
+    return output_content.replace(SHIM, "js/iframe-worker.js")

@@ -134,9 +134,8 @@ def options() -> str:
     rows = ["| `%%agent` | meaning |", "|---|---|"]
     for option in CELL_OPTIONS:
         value = option.metavar if option.kind != "flag" else ""
-        rows.append(
-            f"| `{_code(f'{chr(44).join(option.flags)} {value}')}` | {_cell(option.help)} |"
-        )
+        head = f"{', '.join(option.flags)} {value}".strip()
+        rows.append(f"| `{_cell(head)}` | {_cell(option.help)} |")
     return "\n".join(rows)
 
 
