@@ -46,7 +46,7 @@ def on_config(config: Any) -> Any:
                 items[:] = [{title_of(p): f"notebooks/{p.stem}.md"} for p in notebooks()]
             here = {str(one) for one in items}
             if name == "Guide":
-                more = ("providers.md", "your-own-client.md", "tuning.md", "scaling.md")
+                more = ("providers.md", "your-own-client.md", "scaling.md")
                 items += [m for m in more if m not in here and (ROOT / "docs" / m).exists()]
             if name == "Project" and (ROOT / "docs" / "requirements.md").exists():
                 items += [m for m in ("requirements.md",) if m not in here]
