@@ -12,8 +12,9 @@ from typing import Any
 from notebook_agent.core.result import RunResult
 from notebook_agent.notebook.drive import Outcome
 from notebook_agent.notebook.live import LiveObserver, breaker_view
-from notebook_agent.notebook.panel_state import PanelState
+from notebook_agent.notebook.panel_state import Ask, PanelState
 from notebook_agent.notebook.sinks import Sink, make_sink
+from notebook_agent.notebook.sinks.panel_sink import PanelSink
 from notebook_agent.notebook.view import LiveView
 
 __all__ = ["AttachedView", "attached_view"]
@@ -41,6 +42,25 @@ class AttachedView(LiveView):
         self._hub = hub
         self._shown = shown
         self._notices = notices
+        self._asked = 0
+
+    def clicks(self) -> bool | None:
+        """Whether a click on this view arrives while the run goes on; None: not known yet."""
+        return self.sink.clicks() if isinstance(self.sink, PanelSink) else False
+
+    def ask(self, call: str) -> int:
+        """Ask by the panel whether this call may run; the question's number."""
+        self._asked += 1
+        self.observer.asked(Ask(self._asked, call))
+        return self._asked
+
+    def answered(self, number: int) -> bool | None:
+        """What was clicked, None while nothing was."""
+        return self.sink.answered(number) if isinstance(self.sink, PanelSink) else None
+
+    def unask(self) -> None:
+        """The question is answered or void."""
+        self.observer.asked(None)
 
     def open(self) -> None:
         """First paint; from now on the observer hears the runtime."""

@@ -23,6 +23,8 @@ from notebook_agent.engine import observers as ob
 from notebook_agent.notebook.audit import turn_row
 from notebook_agent.notebook.panel_state import (
     Appended,
+    Ask,
+    Asked,
     BreakerView,
     Chained,
     Ended,
@@ -108,6 +110,10 @@ class LiveObserver(ob.Observer):
     def tool_printed(self, call_id: str, text: str) -> None:
         """What a tool printed, from any thread."""
         self._put(Printed(at=self.now(), call_id=call_id, text=text))
+
+    def asked(self, ask: Ask | None) -> None:
+        """A question waits for a click, or does not any more."""
+        self._put(Asked(at=self.now(), ask=ask))
 
     def _put(self, event: UiEvent) -> None:
         with self._lock:

@@ -46,6 +46,7 @@ class AgentPanel(anywidget.AnyWidget):
         self._running = False
         self._inbox: deque[Mapping[str, Any]] = deque(maxlen=1_000)
         self._on_stop: Callable[[], None] | None = None
+        self._answers: dict[int, bool] = {}
         self.on_msg(self._heard)
 
     # ---- a run: called in the kernel's thread ----
@@ -53,6 +54,7 @@ class AgentPanel(anywidget.AnyWidget):
     def begin(self, state: PanelState, on_stop: Callable[[], None] | None) -> None:
         """A run starts: views are cleared and show its first state."""
         self._inbox.clear()
+        self._answers.clear()
         self._wire = PanelWire(self._wire.run + 1)
         self._state = state
         self._running = True
@@ -93,6 +95,10 @@ class AgentPanel(anywidget.AnyWidget):
             self.keyframe()
         return greeted
 
+    def answered(self, number: int) -> bool | None:
+        """What was clicked for this question of the run, None while nothing was."""
+        return self._answers.get(number)
+
     @property
     def alive(self) -> bool:
         """Whether the comm is open on our side; the browser may have closed it."""
@@ -110,6 +116,11 @@ class AgentPanel(anywidget.AnyWidget):
             stop = self._on_stop
             if stop is not None and said.get("run") in (None, self._wire.run):
                 stop()
+            return
+        if said["t"] == "answer":  # the first click counts
+            number = said.get("n")
+            if said.get("run") == self._wire.run and isinstance(number, int):
+                self._answers.setdefault(number, said.get("allow") is True)
             return
         self._inbox.append(said)
         if not self._running:

@@ -19,6 +19,8 @@ from notebook_agent.core.turn_fsm import TurnState
 __all__ = [
     "STATES",
     "Appended",
+    "Ask",
+    "Asked",
     "BreakerView",
     "Chained",
     "Ended",
@@ -168,6 +170,14 @@ class Gauge:
 
 
 @dataclass(frozen=True, slots=True)
+class Ask:
+    """A question that waits for a click: may this call run? ``number`` counts from 1."""
+
+    number: int
+    call: str
+
+
+@dataclass(frozen=True, slots=True)
 class Scan:
     """Where the block splitter stands in the tail (see ``render.split_blocks``)."""
 
@@ -193,6 +203,7 @@ class PanelState:
         seen, bad, marks: States visited in this turn, the one that failed, short marks.
         line: The sentence at the growing end; ``line_mark`` its shape, "" for none.
         wait_until: When the wait that ``line`` tells of ends; its countdown.
+        ask: The question to the person, None when there is none (D20).
         rows: Audit rows of this run (``audit.turn_row``), oldest first.
         text: Reply of the newest turn that has any (what ``result.text`` will be).
     """
@@ -228,6 +239,7 @@ class PanelState:
     max_attempts: int = 1
     breaker: BreakerView = BreakerView()
     gauge: Gauge = Gauge()
+    ask: Ask | None = None
     rows: tuple[Mapping[str, Any], ...] = ()
     error: Mapping[str, Any] | None = None
     notices: tuple[str, ...] = ()
@@ -312,6 +324,13 @@ class Printed(UiEvent):
 
     call_id: str
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked(UiEvent):
+    """A question waits for a click; None takes it back, answered or not."""
+
+    ask: Ask | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ import inspect
 import queue
 import signal
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,8 +25,9 @@ __all__ = ["Asker", "KernelRoad", "no_asker"]
 class Asker(Protocol):
     """Asks a person one question without blocking."""
 
-    def open(self, prompt: str) -> bool:
-        """Show the question; False when nobody can be asked."""
+    def open(self, prompt: str) -> bool | None:
+        """Show the question; False when nobody can be asked, None when that is not known yet
+        (then it is called again on the next tick)."""
         ...
 
     def poll(self) -> str | None:
@@ -58,6 +60,14 @@ class _Job:
     future: asyncio.Future[Any]
     call: Callable[[], Any] | None = None
     question: str = ""
+    asker: Callable[[], Asker] | None = None
+
+
+@dataclass(slots=True)
+class _Question:
+    job: _Job
+    asker: Asker
+    opened: bool = False
 
 
 @dataclass(slots=True)
@@ -66,7 +76,8 @@ class KernelRoad:
 
     asker: Callable[[], Asker] = no_asker
     _jobs: queue.SimpleQueue[_Job] = field(default_factory=queue.SimpleQueue)
-    _asking: tuple[_Job, Asker] | None = None
+    _asking: _Question | None = None
+    _next: deque[_Job] = field(default_factory=deque)  # a person is asked one thing at a time
     _served_by: int = 0
 
     # ---- the engine's side ----------------------------------------------------------------
@@ -75,12 +86,24 @@ class KernelRoad:
         """Run ``call`` in the kernel's thread, between ticks; returns what it returns."""
         return await self._put(call=call)
 
-    async def ask(self, question: str) -> bool | None:
-        """Ask a person; None when nobody can be asked or nobody answers."""
-        answer = await self._put(question=question)
+    async def ask(self, question: str, *, asker: Callable[[], Asker] | None = None) -> bool | None:
+        """Ask a person; None when nobody can be asked or nobody answers.
+
+        Args:
+            question: What a prompt shows.
+            asker: How this question is asked, instead of the road's own way; called in the
+                kernel's thread.
+        """
+        answer = await self._put(question=question, asker=asker)
         return answer if isinstance(answer, bool) else None
 
-    async def _put(self, *, call: Callable[[], Any] | None = None, question: str = "") -> Any:
+    async def _put(
+        self,
+        *,
+        call: Callable[[], Any] | None = None,
+        question: str = "",
+        asker: Callable[[], Asker] | None = None,
+    ) -> Any:
         loop = asyncio.get_running_loop()
         if not self._served_by:
             # No cell drives this run (a background run in a terminal, a script).
@@ -89,7 +112,7 @@ class KernelRoad:
             msg = "this tool must run in the notebook's own thread, and no cell is driving the run"
             raise RuntimeError(msg)
         future: asyncio.Future[Any] = loop.create_future()
-        self._jobs.put(_Job(loop, future, call, question))
+        self._jobs.put(_Job(loop, future, call, question, asker))
         return await future
 
     # ---- the kernel's side ----------------------------------------------------------------
@@ -121,38 +144,50 @@ class KernelRoad:
             if job.future.cancelled():
                 continue
             if job.call is None:
-                self._open_question(job)
+                self._next.append(job)
+                self._poll_question()
             else:
                 awaitable = _run(job)
                 if awaitable is not None:
                     later.append(awaitable)
 
-    def _open_question(self, job: _Job) -> None:
-        asker = self.asker()
-        if self._asking is not None or not asker.open(job.question):
-            _settle(job, value=None)
-        else:
-            self._asking = (job, asker)
-
     def _poll_question(self) -> None:
-        if self._asking is None:
-            return
-        job, asker = self._asking
-        if job.future.cancelled():
-            asker.close()
+        while True:
+            one = self._asking
+            if one is None:
+                if not self._next:
+                    return
+                job = self._next.popleft()
+                one = self._asking = _Question(job, (job.asker or self.asker)())
+            if one.job.future.cancelled():
+                self._void(one)
+                continue
+            if not one.opened:
+                opened = one.asker.open(one.job.question)
+                if opened is None:
+                    return
+                if not opened:
+                    self._asking = None
+                    _settle(one.job, value=None)
+                    continue
+                one.opened = True
+            answer = one.asker.poll()
+            if answer is None:
+                return
             self._asking = None
-            return
-        answer = asker.poll()
-        if answer is not None:
-            self._asking = None
-            _settle(job, value=answer.strip().lower() in ("y", "yes"))
+            _settle(one.job, value=answer.strip().lower() in ("y", "yes"))
+
+    def _void(self, one: _Question) -> None:
+        self._asking = None
+        if one.opened:
+            one.asker.close()
 
     def _abandon(self) -> None:
         if self._asking is not None:
-            job, asker = self._asking
-            asker.close()
-            _settle(job, value=None)
-            self._asking = None
+            _settle(self._asking.job, value=None)
+            self._void(self._asking)
+        while self._next:
+            _settle(self._next.popleft(), value=None)
         while True:
             try:
                 job = self._jobs.get_nowait()

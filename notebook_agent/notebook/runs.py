@@ -154,6 +154,7 @@ class RunVerbs(SessionCore):
 
     def _view(self, runtime: Any, plan: Plan) -> View:
         options = plan.options
+        self.views.pop(plan.session, None)
         if options.show == "null":
             return NullView()
         from notebook_agent.notebook.attached import attached_view  # noqa: PLC0415  # rendering loads at the first run
@@ -161,7 +162,7 @@ class RunVerbs(SessionCore):
         name = choose(options.show, setting=self.settings.show, front=guess(self.shell))
         if options.background and name == "stream":
             name = "null"  # a terminal's prompt belongs to the person; the trail has it all
-        return attached_view(
+        view = self.views[plan.session] = attached_view(
             name,
             runtime,
             session=plan.session,
@@ -171,6 +172,7 @@ class RunVerbs(SessionCore):
             shown=self.shown,
             notices=plan.notices,
         )
+        return view
 
     def in_front(self, options: CellOptions) -> CellOptions:
         """``--background`` where nobody is there after the cell: run it in the cell (D6)."""

@@ -8,14 +8,12 @@ Source: notebook side, commands (section 3, D11, D21, F14).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Coroutine, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from notebook_agent.core.compaction import CompactionPolicy
 from notebook_agent.core.context import TokenCounter
-from notebook_agent.core.messages import ToolCallPart
 from notebook_agent.core.policy import RuntimePolicy
 from notebook_agent.core.request import RequestOptions
 from notebook_agent.core.session import Run, Session
@@ -23,6 +21,7 @@ from notebook_agent.engine.clock import SYSTEM, PinnedClock, Surroundings, pinne
 from notebook_agent.errors import AgentError, Cancelled, ConfigError, StoreError
 from notebook_agent.notebook.applied import CHECKS, FOLLOWS, breaker_config, nothing, run_policy
 from notebook_agent.notebook.arguments import UsageError
+from notebook_agent.notebook.asking import approver
 from notebook_agent.notebook.kernel_loop import EngineDriver, default_driver
 from notebook_agent.notebook.model_book import ModelBook
 from notebook_agent.notebook.prepare import find_function
@@ -73,6 +72,7 @@ class SessionCore:
         self.last_error: AgentError | None = None
         self.background: list[Any] = []
         self.shown: dict[str, Any] = {}
+        self.views: dict[str, Any] = {}  # session -> the view of its newest run
         self._runtimes: dict[str, Any] = {}
         self._store: Any = None
         self._store_line: str | None = None
@@ -272,15 +272,9 @@ class SessionCore:
             session=fresh,
             counter=self.counter,
             surroundings=self.surroundings,
-            approve=self._approve,
+            approve=approver(self.road, lambda: self.views.get(name)),
             run_on_main=self.road.run_on_main,
         )
-
-    async def _approve(self, call: ToolCallPart) -> bool | None:
-        """Ask a person whether a tool may run (D20)."""
-        given = json.dumps(call.input, ensure_ascii=False)
-        shown = given if len(given) <= 200 else given[:200] + "..."
-        return await self.road.ask(f"The model wants to run {call.name}({shown}). Allow? [y/N] ")
 
     def adopt(self, name: str, runtime: Any) -> None:
         """Keep a runtime that was made for a purpose as a session of this kernel."""

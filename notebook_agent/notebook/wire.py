@@ -16,7 +16,7 @@ end      full: the final state
 hi       nonce, stop: the answer to hello, and whether a Stop click can arrive in time
 =======  ==========================================================================
 
-The browser says ``hello``, ``stop`` and ``resync`` (``FROM_VIEW``). Names are compared with
+The browser says ``hello``, ``stop``, ``resync`` and ``answer`` (``FROM_VIEW``). Names are compared with
 static/panel.js by a test.
 
 Source: notebook side, "The panel" (D13, D14, D18), "Front ends" (F2, F13).
@@ -47,7 +47,7 @@ from notebook_agent.notebook.tables import shorten
 __all__ = ["FROM_VIEW", "LIMIT", "OPS", "PanelWire", "redacted"]
 
 OPS: Final = ("d", "tail", "block", "reset", "row", "state", "full", "end", "hi")
-FROM_VIEW: Final = ("hello", "stop", "resync")
+FROM_VIEW: Final = ("hello", "stop", "resync", "answer")
 LIMIT: Final = 180_000  # bytes of text and markup a view holds; a keyframe stays below 200 kB
 PART: Final = 16_000  # characters of one thinking, tool result or void text in the view
 ROWS: Final = 200  # newest audit rows in the view
@@ -84,7 +84,7 @@ class PanelWire:
         key = (
             state.status, state.model, state.done, state.at_state, state.seen, state.bad,
             state.marks, state.line, state.breaker, state.gauge, state.rows, state.error,
-            state.notices, state.wait_until, self._clipped, speed,
+            state.notices, state.wait_until, state.ask, self._clipped, speed,
         )  # fmt: skip
         if key != self._key:
             self._key = key
@@ -223,6 +223,7 @@ class PanelWire:
                 "exact": g.exact,
             },
             "foot": footer_facts(state),
+            "ask": None if state.ask is None else {"n": state.ask.number, "call": state.ask.call},
             "error": error_lines(state),
             "notices": [visible(one) for one in state.notices],
             "clipped": self._clipped,

@@ -25,6 +25,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "rescue": "**rescue**: one request outside the stream, {seconds:.0f} s at most",
     "void": "text so far is void; attempt {attempt} of {of} starts over",
     "tools": "running {running} of {of} {tools}",
+    "asking": "a tool waits for your answer",
     "compacting": "turn {turn} deferred: context est. {used:,} is past the {line} at {limit:,}; compacting history",
     "compacted": "history compacted ({strategy}): {before:,} to {after:,} tokens est.",
     "not compacted": "history not compacted: {detail}",

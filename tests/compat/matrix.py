@@ -1,7 +1,9 @@
-"""Kernel-level tests under other Pythons and older Jupyter sets, each in its own environment.
+"""Tests under other Pythons and older Jupyter sets, each in its own environment.
 
 The floors of pyproject.toml are tested here. Each set is installed first; installing the package
-over it must change none of its pinned versions.
+over it must change none of its pinned versions. Every set runs the Stop rule over its own kernel
+(``stop_matrix.py``) and then the tests that a Python or a kernel can break; what is the same
+everywhere is left to the newest set.
 
     python tests/compat/matrix.py [NAME ...]
 """
@@ -12,11 +14,15 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-TOOLS = ("pytest", "pytest-asyncio", "pytest-timeout", "hypothesis", "nbclient", "nbformat", "jupyter_client")  # fmt: skip
+TOOLS = (
+    "pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "hypothesis", "nbclient", "nbformat", "nbconvert",
+    "jupyter_client",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,7 @@ class Set:
     name: str
     python: str
     pins: tuple[str, ...]
-    tests: tuple[str, ...]
+    tests: tuple[tuple[str, ...], ...]
 
 
 COLAB = (
@@ -34,23 +40,23 @@ COLAB = (
     "pandas==2.2.3", "httpx==0.28.1", "tiktoken==0.14.0", "nh3==0.3.6", "markdown-it-py==4.2.0",
 )  # fmt: skip
 KERNEL = ("-m", "kernel and not browser and not local_model", "tests/notebook")
-UNIT = ("-m", "not browser and not kernel and not local_model and not serial", "tests")
+# What is drawn, transformed and typed, without a kernel; what another IPython can break.
+SHOWN = ("-n", "2", "-m", "not browser and not kernel and not local_model and not serial", "tests/notebook")
+# The whole engine under another Python.
+UNIT = ("-n", "2", "-m", "not browser and not kernel and not local_model and not serial and not slow", "tests")
 SETS = (
-    Set("py313", "3.13", (), UNIT),
-    Set("ipykernel629", "3.11", ("ipython>=8,<9", "ipykernel==6.29.5"), KERNEL),
-    Set("ipykernel72", "3.13", ("ipykernel==7.2.0",), KERNEL),
-    Set("colab", "3.13", COLAB, KERNEL),
-)
+    Set("colab", "3.13", COLAB, (KERNEL, SHOWN)),
+    Set("ipykernel629", "3.11", ("ipython>=8,<9", "ipykernel==6.29.5"), (KERNEL,)),
+    Set("ipykernel72", "3.13", ("ipykernel==7.2.0",), (KERNEL,)),
+    Set("newest", "3.13", (), (KERNEL, UNIT)),
+)  # fmt: skip
 
 
 def find_python(version: str) -> str | None:
-    """An interpreter of that version: on PATH, or among pyenv's."""
-    names = [f"python{version}", sys.executable]
-    pyenv = shutil.which("pyenv")
-    if pyenv:
-        root = subprocess.run([pyenv, "root"], capture_output=True, text=True, check=False)
-        versions = Path(root.stdout.strip() or ".") / "versions"
-        names += [str(p / "bin" / "python") for p in sorted(versions.glob(f"{version}*"))]
+    """An interpreter of that version: this one, on PATH, or among pyenv's."""
+    names = [sys.executable, f"python{version}"]
+    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    names += [str(p / "bin" / "python") for p in sorted((root / "versions").glob(f"{version}*"))]
     for name in names:
         found = shutil.which(name)
         if found and _version(found) == version:
@@ -74,12 +80,12 @@ def installed(python: Path) -> dict[str, str]:
     return {name.lower().replace("_", "-"): version for name, version in pairs}
 
 
-def run_set(one: Set) -> int:
-    """Build the environment, check that nothing pinned moved, run its tests."""
-    base = find_python(one.python)
-    if base is None:
-        print(f"!!! NOT RUN: {one.name}: no Python {one.python} on this machine")
-        return 1 if os.environ.get("CI") == "true" else 0
+def environment(one: Set, base: str) -> tuple[Path, dict[str, tuple[str, str]]]:
+    """Build it: the pins first, the package over them.
+
+    Returns:
+        Its Python, and the pinned versions that installing the package changed.
+    """
     home = ROOT / f".venv-{one.name}"
     python = home / "bin" / "python"
     pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
@@ -89,27 +95,43 @@ def run_set(one: Set) -> int:
     before = installed(python)
     subprocess.run([*pip, "-e", "."], check=True, cwd=ROOT)
     after = installed(python)
-    moved = {
-        name: (before[name], after[name])
-        for name in (pin.split("=")[0].split(">")[0] for pin in one.pins)
-        if before[name] != after[name]
-    }
-    print(f"--- {one.name}: Python {one.python}, pins {', '.join(one.pins) or 'none'}", flush=True)
+    names = [pin.split("=")[0].split(">")[0] for pin in one.pins]
+    return python, {n: (before[n], after[n]) for n in names if before[n] != after[n]}
+
+
+def run_set(one: Set) -> int:
+    """Build the environment, check that nothing pinned moved, run its tests."""
+    base = find_python(one.python)
+    if base is None:
+        print(f"!!! NOT RUN: {one.name}: no Python {one.python} on this machine")
+        return 1 if os.environ.get("CI") == "true" else 0
+    began = time.monotonic()
+    python, moved = environment(one, base)
+    pins = ", ".join(one.pins) or "none"
+    print(f"--- {one.name}: Python {one.python}, pins {pins}; installed in {time.monotonic() - began:.0f} s", flush=True)  # fmt: skip
     if moved:
         print(f"installing the package moved {moved}")
         return 1
     env = {**os.environ, "NOTEBOOK_AGENT_COMPAT": one.name}
-    return subprocess.run(
-        [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *one.tests], cwd=ROOT, env=env, check=False
-    ).returncode  # fmt: skip
+    env.pop("PYTHONPATH", None)
+    commands = [[str(python), "-m", "tests.compat.stop_matrix"]]
+    commands += [[str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests] for tests in one.tests]  # fmt: skip
+    codes = [subprocess.run(c, cwd=ROOT, env=env, check=False).returncode for c in commands]
+    print(f"    {one.name}: {time.monotonic() - began:.0f} s, exit codes {codes}", flush=True)
+    return max(codes)
 
 
 def main(names: list[str]) -> int:
+    unknown = set(names) - {s.name for s in SETS}
+    if unknown:
+        print(f"no set {', '.join(unknown)}; there are {', '.join(s.name for s in SETS)}")
+        return 2
     chosen = [s for s in SETS if not names or s.name in names]
+    began = time.monotonic()
     results = {s.name: run_set(s) for s in chosen}
     failed = sum(code != 0 for code in results.values())
     print("; ".join(f"{name}: {'ok' if code == 0 else 'FAILED'}" for name, code in results.items()))
-    print(f"{len(results) - failed} passed, {failed} failed")
+    print(f"{len(results) - failed} passed, {failed} failed in {time.monotonic() - began:.0f} s")
     return 1 if failed else 0
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 from notebook_agent.core import agent_events as ev
 from notebook_agent.notebook.panel_state import (
     Appended,
+    Asked,
     Ended,
     Happened,
     Moved,
@@ -30,7 +31,7 @@ from notebook_agent.notebook.panel_state import (
 from notebook_agent.notebook.reducer.ending import on_ended
 from notebook_agent.notebook.reducer.machine import ON_MACHINE, on_breaker, on_moved
 from notebook_agent.notebook.reducer.stream import on_appended, on_opened, on_replied, on_voided
-from notebook_agent.notebook.reducer.tools import ON_TOOL, on_printed
+from notebook_agent.notebook.reducer.tools import ON_TOOL, on_asked, on_printed
 
 __all__ = ["ON_EVENT", "REDUCERS", "reduce", "reduce_all"]
 
@@ -90,6 +91,7 @@ REDUCERS: Final[Mapping[type[UiEvent], Reducer]] = {
     Voided: on_voided,
     Moved: on_moved,
     Printed: on_printed,
+    Asked: on_asked,
     RowAdded: _on_row,
     Happened: _on_happened,
     Ended: on_ended,

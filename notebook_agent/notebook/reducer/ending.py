@@ -40,6 +40,7 @@ def on_ended(state: PanelState, e: Ended) -> PanelState:
         line_mark=word,
         at_state=-1,
         wait_until=None,
+        ask=None,
         error=e.error,
         notices=(*state.notices, *e.notices),
     )

@@ -7,16 +7,27 @@ from dataclasses import replace
 from typing import Any, Final
 
 from notebook_agent.core import agent_events as ev
-from notebook_agent.notebook.panel_state import PanelState, Printed, ToolRow
+from notebook_agent.notebook.panel_state import Asked, PanelState, Printed, ToolRow
 from notebook_agent.notebook.reducer.base import add_items
 from notebook_agent.notebook.words import say
 
-__all__ = ["ON_TOOL", "on_printed"]
+__all__ = ["ON_TOOL", "on_asked", "on_printed"]
 
 
 def on_printed(state: PanelState, e: Printed) -> PanelState:
     """What a tool printed goes with its row (D20)."""
     return _change_tool(state, e.call_id, lambda row: replace(row, printed=row.printed + e.text))
+
+
+def on_asked(state: PanelState, e: Asked) -> PanelState:
+    """The run waits for a person, or goes on (D20)."""
+    if e.ask is not None:
+        return replace(
+            state, ask=e.ask, status="waiting", line=say("asking"), line_mark="waiting",
+        )  # fmt: skip
+    if state.ask is None:
+        return state
+    return replace(state, ask=None, status="running tools", line=(), line_mark="")
 
 
 def _change_tool(

@@ -23,6 +23,7 @@ __all__ = ["KEYFRAMES_S", "PanelSink"]
 KEYFRAMES_S: Final = (0.25, 1.0, 3.0)  # then every EVERY_S, until hello is answered
 EVERY_S: Final = 5.0
 ID_WAIT_S: Final = 2.0
+HELLO_S: Final = 1.2  # the second that a view waits for its answer, and the way
 
 log = logging.getLogger("notebook_agent.notebook")
 
@@ -56,6 +57,7 @@ class PanelSink:
         self._id = uuid.uuid4().hex
         self._meta: dict[str, Any] = {}
         self._opened = 0.0
+        self._shown_at = 0.0
         self._shown = False
         self._frames = 0
         self._greeted = False
@@ -75,6 +77,7 @@ class PanelSink:
             return
         assert self._panel is not None  # opened
         self._shown = True
+        self._shown_at = self._now()
         self._meta = metadata(state)
         self._display(self._panel.view_bundle(), metadata=self._meta, display_id=self._id)
 
@@ -106,6 +109,20 @@ class PanelSink:
             self._display(made, metadata=self._meta, display_id=self._id, update=True)
         else:  # over before there was a view
             self._display(made, metadata=metadata(state))
+
+    def clicks(self) -> bool | None:
+        """Whether a click arrives while the run goes on: the view's ``hello`` was answered.
+
+        None until the view has had its second for that (D5).
+        """
+        if self._panel is None or self._greeted:
+            return self._greeted
+        waited = self._now() - (self._shown_at or self._opened)
+        return None if waited < HELLO_S else False
+
+    def answered(self, number: int) -> bool | None:
+        """What was clicked for a question of the run."""
+        return None if self._panel is None else self._panel.answered(number)
 
     def _replace(self, state: PanelState) -> AgentPanel:
         panel = self._panel = self._get()
