@@ -2,7 +2,8 @@
 
 The model's name carries the orders: ``kind@position#id`` means "the first request under this
 name gets that fault at that byte, later ones are healthy"; ``kind@position#id!`` means every
-request, the unstreamed ones too. A name without ``@`` is always healthy.
+request, the unstreamed ones too. A name without ``@`` is always healthy. ``~`` does for ``#``,
+which cannot stand in an address. The first folder of the path names the wire format.
 """
 
 from __future__ import annotations
@@ -12,62 +13,18 @@ import contextlib
 import json
 from collections import Counter
 from dataclasses import dataclass, field
+from urllib.parse import unquote
 
-TEXT = "Žagarė 🦉 hi"
-ARGUMENTS = '{"q":"ice"}'
+from tests.faultformats import BY_NAME, OPENAI_CHAT, TEXT, Format
 
+__all__ = ["BODY_FAULTS", "ERROR", "FAULTS", "HEAD", "STREAM", "TEXT", "WHOLE", "FaultServer"]
 
-def _event(**body) -> bytes:
-    return (
-        b"data: " + json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
-    )
-
-
-def _delta(finish=None, **delta) -> bytes:
-    return _event(choices=[{"delta": delta, **({"finish_reason": finish} if finish else {})}])
-
-
-STREAM = b"".join(
-    [
-        _delta(content=TEXT[:8]),
-        _delta(content=TEXT[8:]),
-        _delta(
-            tool_calls=[
-                {"index": 0, "id": "c1", "function": {"name": "find", "arguments": ARGUMENTS[:4]}}
-            ]
-        ),
-        _delta(tool_calls=[{"index": 0, "function": {"arguments": ARGUMENTS[4:]}}]),
-        _delta("tool_calls"),
-        _event(choices=[], usage={"prompt_tokens": 9, "completion_tokens": 7}),
-        b"data: [DONE]\n\n",
-    ]
+STREAM, WHOLE, ERROR, HEAD = (
+    OPENAI_CHAT.stream,
+    OPENAI_CHAT.whole,
+    OPENAI_CHAT.error,
+    OPENAI_CHAT.head,
 )
-WHOLE = json.dumps(
-    {
-        "choices": [
-            {
-                "index": 0,
-                "finish_reason": "tool_calls",
-                "message": {
-                    "role": "assistant",
-                    "content": TEXT,
-                    "tool_calls": [
-                        {
-                            "id": "c1",
-                            "type": "function",
-                            "function": {"name": "find", "arguments": ARGUMENTS},
-                        }
-                    ],
-                },
-            }
-        ],
-        "usage": {"prompt_tokens": 9, "completion_tokens": 7},
-    }
-).encode()
-ERROR = b'{"error":{"message":"boom","type":"server_error"}}'
-HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-GARBAGE = b'\n\ndata: {"gar\xff\xfe\n\n'
-ERROR_EVENT = b"\n\ndata: " + ERROR + b"\n\n"
 
 # Faults of the reply's body, at every byte of it.
 BODY_FAULTS = (
@@ -86,6 +43,16 @@ OTHER_FAULTS = ("head_cut", "slow_first", "status500", "status503", "status529",
 FAULTS = BODY_FAULTS + OTHER_FAULTS
 
 
+def _wanted(head: bytes, body: dict) -> tuple[Format, str, bool]:
+    """Wire format, model name and whether a stream is wanted."""
+    target = unquote(head.split(b" ", 2)[1].decode())
+    wire = BY_NAME[target.split("/")[1]]
+    if wire.client[0] != "gemini":
+        return wire, body["model"].replace("~", "#"), bool(body.get("stream"))
+    name, _, verb = target.rpartition("/models/")[2].rpartition(":")
+    return wire, name.replace("~", "#"), verb.startswith("stream")
+
+
 def chunk(data: bytes) -> bytes:
     """One chunk of the chunked encoding; nothing for nothing, which would end the body."""
     return b"%x\r\n%s\r\n" % (len(data), data) if data else b""
@@ -93,7 +60,8 @@ def chunk(data: bytes) -> bytes:
 
 @dataclass
 class FaultServer:
-    """Start with ``async with``; ``url`` is the base URL of an OpenAI-compatible API.
+    """Start with ``async with``; ``url`` is the base URL of an OpenAI-compatible API, ``root``
+    that of the folders of the other formats.
 
     Attributes:
         requests: Requests by model name.
@@ -108,12 +76,14 @@ class FaultServer:
     faults: Counter = field(default_factory=Counter)
     connections: int = 0
     url: str = ""
+    root: str = ""
 
     async def __aenter__(self) -> FaultServer:
         self._tasks: set[asyncio.Task] = set()
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         host, port = self._server.sockets[0].getsockname()[:2]
-        self.url = f"http://{host}:{port}/v1"
+        self.root = f"http://{host}:{port}"
+        self.url = f"{self.root}/v1"
         return self
 
     async def __aexit__(self, *_exc) -> None:
@@ -136,10 +106,10 @@ class FaultServer:
             return
         finally:
             self.connections -= 1
-            self._tasks.discard(task)
             writer.close()
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception, asyncio.CancelledError):
                 await writer.wait_closed()
+            self._tasks.discard(task)
 
     async def _answer(self, reader, writer) -> bool:
         """One request. True keeps the connection."""
@@ -150,27 +120,26 @@ class FaultServer:
             if line.startswith(b"content-length")
         )
         body = json.loads(await reader.readexactly(length))
-        name = body["model"]
+        wire, name, streamed = _wanted(head, body)
         self.requests[name] += 1
-        streamed = bool(body.get("stream"))
         orders, _, _ = name.partition("#")
         kind, at_sign, position = orders.partition("@")
         always = name.endswith("!")
         if at_sign and (always or self.requests[name] == 1):
             self.faults[kind] += 1
             if not streamed:
-                return await self._unstreamed_fault(writer, kind, int(position))
-            return await self._fault(reader, writer, kind, int(position))
+                return await self._unstreamed_fault(wire, writer, kind, int(position))
+            return await self._fault(wire, reader, writer, kind, int(position))
         if streamed:
-            writer.write(HEAD + chunk(STREAM) + b"0\r\n\r\n")
+            writer.write(wire.head + chunk(wire.stream) + b"0\r\n\r\n")
         else:
-            writer.write(_plain(200, WHOLE))
+            writer.write(_plain(200, wire.whole))
         return True
 
-    async def _fault(self, reader, writer, kind: str, at: int) -> bool:  # noqa: C901  # one case a fault
-        before, after = STREAM[:at], STREAM[at:]
+    async def _fault(self, wire: Format, reader, writer, kind: str, at: int) -> bool:  # noqa: C901  # one case a fault
+        before, after = wire.stream[:at], wire.stream[at:]
         if kind in BODY_FAULTS:
-            writer.write(HEAD + chunk(before))
+            writer.write(wire.head + chunk(before))
             await writer.drain()
         match kind:
             case "reset":
@@ -184,10 +153,10 @@ class FaultServer:
             case "stall":
                 await asyncio.sleep(self.stall_s)
             case "garbage":
-                writer.write(chunk(GARBAGE) + chunk(after) + b"0\r\n\r\n")
+                writer.write(chunk(wire.garbage) + chunk(after) + b"0\r\n\r\n")
                 return True
             case "error_event":
-                writer.write(chunk(ERROR_EVENT) + b"0\r\n\r\n")
+                writer.write(chunk(wire.error_event) + b"0\r\n\r\n")
                 return True
             case "bad_chunk":
                 writer.write(b"zz\r\n" + after)
@@ -202,30 +171,33 @@ class FaultServer:
                 writer.write(b"0\r\n\r\n")
                 return True
             case "head_cut":
-                writer.write((HEAD + chunk(STREAM))[:at])
+                writer.write((wire.head + chunk(wire.stream))[:at])
             case "slow_first":
                 await asyncio.sleep(self.stall_s)
             case "keep_alive_closed":
-                writer.write(HEAD + chunk(STREAM) + b"0\r\n\r\n")
+                writer.write(wire.head + chunk(wire.stream) + b"0\r\n\r\n")
                 await writer.drain()
                 with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
                     await reader.readexactly(at)  # so much of the next request, then it is gone
                 writer.transport.abort()
             case _:
-                return self._status(writer, int(kind.removeprefix("status")), at)
+                return self._status(wire, writer, int(kind.removeprefix("status")), at)
         return False
 
-    def _status(self, writer, status: int, at: int) -> bool:
+    def _status(self, wire: Format, writer, status: int, at: int) -> bool:
         extra = b"retry-after-ms: 1\r\n" if status == 429 else b""
-        if at >= len(ERROR):
-            writer.write(_plain(status, ERROR, extra))
+        if at >= len(wire.error):
+            writer.write(_plain(status, wire.error, extra))
             return True
-        writer.write(_plain(status, ERROR, extra)[: at - len(ERROR)])  # the error's own body is cut
+        writer.write(
+            _plain(status, wire.error, extra)[: at - len(wire.error)]
+        )  # the error's own body is cut
         return False
 
-    async def _unstreamed_fault(self, writer, kind: str, at: int) -> bool:
-        full = _plain(200, WHOLE)
-        body_at = len(full) - len(WHOLE) + at
+    async def _unstreamed_fault(self, wire: Format, writer, kind: str, at: int) -> bool:
+        whole = wire.whole
+        full = _plain(200, whole)
+        body_at = len(full) - len(whole) + at
         match kind:
             case "reset" | "close":
                 writer.write(full[:body_at])
@@ -233,13 +205,13 @@ class FaultServer:
                 if kind == "reset":
                     writer.transport.abort()
             case "truncate":
-                writer.write(_plain(200, WHOLE[:at]))
+                writer.write(_plain(200, whole[:at]))
                 return True
             case "stall" | "slow_first":
                 writer.write(full[:body_at] if kind == "stall" else b"")
                 await asyncio.sleep(self.stall_s)
             case "garbage" | "error_event" | "bad_chunk":
-                writer.write(_plain(200, WHOLE[:at] + GARBAGE + WHOLE[at:]))
+                writer.write(_plain(200, whole[:at] + wire.garbage + whole[at:]))
                 return True
             case "pause" | "split":
                 writer.write(full[:body_at])
@@ -251,7 +223,7 @@ class FaultServer:
             case "keep_alive_closed":
                 writer.transport.abort()
             case _:
-                return self._status(writer, int(kind.removeprefix("status")), at)
+                return self._status(wire, writer, int(kind.removeprefix("status")), at)
         return False
 
 

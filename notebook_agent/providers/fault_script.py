@@ -59,6 +59,7 @@ class ScriptStep:
         at: Deltas after which the fault strikes; -1 = before the first event.
         status: HTTP status of a ``status`` step.
         seconds: Retry-After of a status, delay of ``slow``.
+        streamed: Whether it meets a streamed request.
     """
 
     word: str = "ok"
@@ -66,6 +67,7 @@ class ScriptStep:
     at: int = _AFTER_ALL
     status: int = 0
     seconds: float | None = None
+    streamed: bool = False
 
     @property
     def serves(self) -> bool:
@@ -156,8 +158,11 @@ _ERROR_OF: Final[Mapping[str, Callable[[ScriptStep], ProviderError]]] = {
         error_type="context_length_exceeded",
     ),
     "drop": lambda _: ProviderError(ErrorKind.TRANSPORT, "connection lost (scripted)"),
-    "malformed": lambda _: ProviderError(
-        ErrorKind.DECODE, "an event of the stream is not JSON (scripted)"
+    # A malformed event is a transient failure of a stream (L56), a malformed body is not (B38).
+    "malformed": lambda step: (
+        ProviderError(ErrorKind.TRANSPORT, "an event of the stream is not JSON (scripted)")
+        if step.streamed
+        else ProviderError(ErrorKind.DECODE, "the reply is not JSON (scripted)")
     ),
     "error": lambda _: ProviderError(
         ErrorKind.OVERLOADED, "Overloaded (scripted)", error_type="overloaded_error"

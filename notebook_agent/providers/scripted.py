@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from types import EllipsisType
 from typing import Final
@@ -225,7 +225,7 @@ class ScriptedModel:
     ) -> ScriptStep:
         step = self._script[min(len(self.calls), len(self._script) - 1)] if self._script else OK
         self.calls.append(ScriptedCall(request, options, streamed, step))
-        return step
+        return replace(step, streamed=streamed)
 
     async def _meet_early(self, step: ScriptStep) -> None:
         if step.kind == "slow":

@@ -192,7 +192,7 @@ def test_function_sees_the_request():
 
 FAULTS = [
     ("drop@{n}", ErrorKind.TRANSPORT),
-    ("malformed@{n}", ErrorKind.DECODE),
+    ("malformed@{n}", ErrorKind.TRANSPORT),
     ("error@{n}", ErrorKind.OVERLOADED),
     ("trunc@{n}", None),
 ]
