@@ -82,7 +82,7 @@ class McpServer:
         self._words = words
         self._address = words[0] if len(words) == 1 and ADDRESS.fullmatch(words[0]) else ""
         self._env = dict(env or {})
-        self._confirm = confirm
+        self.confirm = confirm
         self._connect_s = connect_s
         self._given_name = name
         self._client: Any = None
@@ -253,7 +253,7 @@ class McpServer:
             call,
             clean_text(str(told.description or getattr(told, "title", None) or name)),
             schema if isinstance(schema, Mapping) else None,
-            confirm=self._confirm,
+            confirm=self.confirm,
         )
 
     async def _call(self, name: str, arguments: dict[str, Any]) -> Any:

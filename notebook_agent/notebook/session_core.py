@@ -73,6 +73,7 @@ class SessionCore:
         self.background: list[Any] = []
         self.shown: dict[str, Any] = {}
         self.views: dict[str, Any] = {}  # session -> the view of its newest run
+        self.mcp_servers: dict[str, Any] = {}
         self._runtimes: dict[str, Any] = {}
         self._store: Any = None
         self._store_line: str | None = None
@@ -370,6 +371,8 @@ class SessionCore:
         """Stop what runs and end the engine's thread; the sessions' stores are closed."""
         for runtime in self._runtimes.values():
             runtime.cancel_signal.cancel()
+        for server in list(self.mcp_servers.values()):
+            server.close()
         self.engine.close()
         if self._store is not None:
             self._store.close()

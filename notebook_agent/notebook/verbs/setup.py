@@ -28,11 +28,12 @@ NONE = ("none", "None", "off", "-")
 class SetupVerbs(RunVerbs):
     """Verbs that show and change settings."""
 
-    def model(self, name: str | ModelClient | None = None) -> Report:
+    def model(self, name: str | ModelClient | None = None, api: str | None = None) -> Report:
         """Show the model, or choose it for every session of this kernel.
 
         Args:
-            name: ``provider:name``, an alias, ``@variable``, or a client.
+            name: ``provider:name``, an alias, ``@variable``, an address with ``#name``, or a client.
+            api: Wire format of the service instead of the provider's own.
 
         Raises:
             ConfigError: There is no such model, or its key is missing; nothing changes.
@@ -41,6 +42,10 @@ class SetupVerbs(RunVerbs):
             return Report(
                 "", (("model", self._chosen()),), lines=("choose with:  %agent model ID",)
             )
+        if api is not None and isinstance(name, str):
+            from notebook_agent.providers import registry  # noqa: PLC0415  # reads entry points: not at load
+
+            name = registry.model(self.models_book.expand(name), api=api)
         full = (
             self.models_book.add(name) if not isinstance(name, str) else self.models_book.full(name)
         )
@@ -62,7 +67,7 @@ class SetupVerbs(RunVerbs):
         ]
         lines: list[str] = []
         try:
-            rows += [(full, "") for full in await self._offered(name)]
+            rows += [(full, _known_of(full)) for full in await self._offered(name)]
         except ConfigError as error:
             lines += str(error).splitlines()
         rows += [(n, "in use") for n in self.models_book.known() if n not in {r[0] for r in rows}]
@@ -113,15 +118,29 @@ class SetupVerbs(RunVerbs):
         return Report("system prompt set" if prompt else "no system prompt")
 
     def tools(
-        self, action: str | None = None, names: Sequence[str] = (), session: str | None = None
+        self,
+        action: str | None = None,
+        names: Sequence[str] = (),
+        session: str | None = None,
+        no_confirm: bool = False,
     ) -> Report:
-        """Show the tools, register functions of the notebook, or take tools away."""
+        """Show the tools, register functions of the notebook, or take tools away.
+
+        Args:
+            action: ``add`` or ``rm``.
+            names: Functions; ``mcp:COMMAND ...`` or ``mcp:http://...`` for an MCP server's tools.
+            session: Whose tools; default the current one's.
+            no_confirm: Calls of the MCP server are not asked about, one by one.
+        """
         registry = self.runtime(session).registry
         if action is not None and not names:
             raise UsageError(
                 f"tools {action} needs names.\nType:  %agent tools {action} my_function"
             )
         for name in names:
+            of_server = name.startswith("mcp:") or (action == "rm" and self.mcp_servers)
+            if of_server and self._mcp(action, name, registry, confirm=not no_confirm):
+                continue
             if action == "add":
                 registry.register(self.function(name))
             elif not registry.remove(name):
@@ -131,6 +150,15 @@ class SetupVerbs(RunVerbs):
         return Report(
             "" if rows else "no tools", header=("tool", "what it does") if rows else (), rows=rows
         )
+
+    def _mcp(self, action: str | None, name: str, registry: Any, *, confirm: bool) -> bool:
+        """Add or remove a server's tools; False when the name is no server's."""
+        from notebook_agent.notebook.mcp_tools import add_server, remove_server  # noqa: PLC0415  # optional
+
+        if action == "add":
+            add_server(self.mcp_servers, registry, name, confirm=confirm)
+            return True
+        return remove_server(self.mcp_servers, registry, name)
 
     def fallback(
         self, chain: str | Sequence[str] | None = None, session: str | None = None
@@ -274,3 +302,24 @@ def _capabilities(client: ModelClient) -> str:
 
 def _first_line(text: str) -> str:
     return text.strip().splitlines()[0] if text.strip() else ""
+
+
+def _known_of(full: str) -> str:
+    """What the dated table knows of a model that an endpoint offers, "" when it is not there."""
+    from notebook_agent.providers.capabilities import capabilities_of  # noqa: PLC0415  # at use
+
+    provider, _, bare = full.partition(":")
+    known = capabilities_of(provider, bare)
+    if not known.source.startswith("table"):
+        return ""
+    window = f"window {known.context_window:,}" if known.context_window else ""
+    can = [
+        words
+        for name, words in (
+            ("tool_calling", "tools"),
+            ("vision", "images"),
+            ("thinking", "thinking"),
+        )
+        if getattr(known, name)
+    ]
+    return ", ".join([w for w in (window, *can) if w]) + f" ({known.source})"

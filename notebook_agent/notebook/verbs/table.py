@@ -5,6 +5,7 @@ Source: notebook side, commands (the list of verbs; D8, N11).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -46,6 +47,8 @@ def _word(dest: str, metavar: str, help: str, **more: Any) -> Option:
     return Option((), dest, help, metavar=metavar, **more)
 
 
+APIS: Final = ("openai-chat", "openai-responses", "anthropic-messages", "gemini", "ollama")
+_MCP: Final = re.compile(r"(?:^|(?<=\s))mcp:")
 _RUN: Final = _word("run", "RUN", "number (0 is the first, -1 the last) or id", complete="runs")
 _SESSION: Final = Option(
     ("-s", "--session"), "session", "which session", metavar="NAME", complete="sessions", example="default"
@@ -62,7 +65,9 @@ VERBS: Final[Mapping[str, Verb]] = {
         Verb("status", "", "who answers, what is kept, how the last run ended", options=(_SESSION,)),
         Verb("ask", "TEXT", "ask in one line", "run", text=True, needs_text=True),
         Verb("model", "[ID]", "show or choose the model",
-             options=(_word("name", "ID", "provider:name, an alias, or @variable", complete="models"),)),
+             options=(_word("name", "ID", "provider:name, an alias, @variable, or http://host/v1#name", complete="models"),
+                      Option(("--api",), "api", "wire format of the service at that address",
+                             metavar="FORMAT", choices=APIS, kind="choice", example="openai-chat"))),
         Verb("models", "", "ask the endpoint which models it has", "chore",
              options=(_word("provider", "PROVIDER", "of this provider only"),)),
         Verb("alias", "[NAME ID]", "give a model a short name",
@@ -74,9 +79,11 @@ VERBS: Final[Mapping[str, Verb]] = {
              options=(_action("reset", "trip"), _SESSION)),
         Verb("system", "[TEXT]", "show or set the system prompt; @variable takes its text, 'none' clears it",
              text=True),
-        Verb("tools", "[add|rm NAMES]", "show, add or remove tools",
+        Verb("tools", "[add|rm NAMES | mcp:COMMAND...]", "show, add or remove tools; of an MCP server too",
              options=(_action("add", "rm"),
-                      _word("names", "NAMES", "functions of this notebook", kind="names", complete="functions"),
+                      _word("names", "NAMES", "functions of this notebook; mcp:COMMAND ... or mcp:http://...",
+                            kind="names", complete="functions"),
+                      Option(("--no-confirm",), "no_confirm", "do not ask before each call of the MCP server", "flag"),
                       _SESSION)),
         Verb("count", "[TEXT]", "tokens of the next request in parts; no request", text=True),
         Verb("stop", "", "stop what runs in the background", options=(_SESSION,)),
@@ -183,6 +190,10 @@ def read_line(line: str) -> Call:
 
 def _arguments(verb: Verb, rest: str) -> dict[str, Any]:
     command = f"%agent {verb.name}"
+    server = _MCP.search(rest) if verb.name == "tools" else None
+    if server is not None:  # what follows is the server's own command, dashes and all
+        values, _ = parse_options(command, rest[: server.start()], verb.options)
+        return {**values, "names": (rest[server.start() :].strip(),)}
     to_ask = f"or to ask it:  %agent ask {verb.name} {rest}"
     try:
         values, left = parse_options(command, rest, verb.options)
