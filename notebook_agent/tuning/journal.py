@@ -149,6 +149,11 @@ class Journal:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        """A journal that nobody holds any more lets its file go."""
+        if hasattr(self, "_lock"):
+            self.close()
+
     def close(self) -> None:
         """Let the file go; reading it needs a new Journal."""
         with self._lock:
