@@ -12,6 +12,7 @@ from notebook_agent.core import events as e
 from notebook_agent.core.accumulator import StreamAccumulator, parse_arguments
 from notebook_agent.core.messages import ImagePart, Role, TextPart, ToolCallPart
 from notebook_agent.core.response import Ending, StopReason, Usage
+from notebook_agent.core.text import clean_json
 
 
 def fold(*events):
@@ -245,7 +246,7 @@ def lanes(draw):
             )
             whole = json.dumps(value, ensure_ascii=draw(st.booleans()))
             part, delta = ToolCallPart(f"c{n}", "f"), e.InputJson
-            done = ToolCallPart(f"c{n}", "f", value, whole)
+            done = ToolCallPart(f"c{n}", "f", clean_json(value), whole)
         else:
             whole, part, delta, done = draw(st.text()), None, e.Thinking, None
         deltas = [e.IndexedDelta(index, delta(f)) for f in cuts(draw, whole)]

@@ -123,6 +123,7 @@ def find_broken(state: SessionState, run_id: str | None, *, force: bool) -> Brok
     if snapshot is not None and not force:
         _refuse_if_alive(snapshot, state)
     state.ensure_stored()
+    state.catch_up()
     return _broken(state, run, snapshot)
 
 

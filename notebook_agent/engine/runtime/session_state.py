@@ -39,6 +39,7 @@ class SessionState:
         self.conversation = Conversation(session.history)
         self._surroundings = surroundings
         self._stored = False
+        self._marked = False  # the watermark says how far the conversation was read
 
     @classmethod
     def load(cls, store: Store, row: SessionRow, surroundings: Surroundings) -> SessionState:
@@ -49,6 +50,7 @@ class SessionState:
         """
         state = cls(load_session(store, row.id), store, surroundings)
         state.conversation.close_exchange()
+        state._mark()
         return state
 
     @property
@@ -79,9 +81,27 @@ class SessionState:
             )
             self._take_in()
         else:
-            log = self.store.list_messages(self.session.id)
-            self.conversation.upto = log[-1].seq if log else 0
+            if not self._marked:
+                self._mark()
         self._stored = True
+
+    def _mark(self) -> None:
+        log = self.store.list_messages(self.session.id)
+        self.conversation.upto = log[-1].seq if log else 0
+        self._marked = True
+
+    def catch_up(self) -> None:
+        """Take in what another runtime or kernel has written to this session meanwhile.
+
+        Raises:
+            StoreError: The log cannot be read.
+        """
+        if not self.store.list_messages(self.session.id, after=self.conversation.upto):
+            return
+        self.reread()
+        mine = {run.id: run for run in self.session.runs}
+        stored = self.store.list_runs(self.session.id)
+        self.session.runs[:] = [mine.pop(run.id, run) for run in stored] + list(mine.values())
 
     def reread(self) -> None:
         """Bring the conversation in line with the log (B25)."""

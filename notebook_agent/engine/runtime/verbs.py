@@ -307,6 +307,7 @@ class Verbs:
         """
         with self._held("compact"):
             try:
+                self.state.catch_up()
                 return await self.compact_unheld("manual")
             except Cancelled:
                 self.cancel_signal.reset()  # used up: the next run is not cancelled (L116)

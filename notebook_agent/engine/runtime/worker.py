@@ -201,6 +201,7 @@ async def _begin(runtime: AgentRuntime, run: RunContext, begin: bool) -> None:
 
     def write() -> None:
         state.ensure_stored()
+        state.catch_up()
         if state.store.get_run(run.run.id) is None:
             state.store.create_run(state.session.id, run.run)
         state.store.save_snapshot(snapshot_of(run))
