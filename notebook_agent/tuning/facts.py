@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from notebook_agent.core.compaction_cut import is_earlier
-from notebook_agent.core.extract import extract_points
+from notebook_agent.core.extract import Extractor
 from notebook_agent.core.messages import Message, TextPart, ToolCallPart, ToolResultPart
 
 __all__ = ["KINDS", "Context", "Fact", "facts_of"]
@@ -115,11 +115,15 @@ def facts_of(messages: Sequence[Message]) -> tuple[Fact, ...]:
     texts = [_said(message) for message in messages]
     everywhere = {word for text in texts for word in _inner_names(text)}
     found: dict[tuple[str, str], Fact] = {}
+    reader = Extractor()
+    reader.feed([Message.user("This talk is the goal.")])  # the first sentence is no decision
     for place, (message, text) in enumerate(zip(messages, texts, strict=True)):
         for kind, given in _of_text(text, everywhere):
             found.setdefault((kind, given.casefold()), Fact(kind, given, place))
         if not message.results:
-            for point in extract_points([message]):
+            read = len(reader.points)
+            reader.feed([message])
+            for point in reader.points[read:]:
                 if point.section == "decision":
                     key = ("decision", _flat(point.text))
                     found.setdefault(key, Fact("decision", point.text, place))
