@@ -83,6 +83,7 @@ class StreamAccumulator:
         stop_reason: END_TURN until a recognised word arrives (L32).
         usage: Last reported, merged field by field; None when never reported (L33, S13).
         ended: Whether ``MessageStop`` was seen.
+        began: Whether any output had begun: text, reasoning or a tool call.
     """
 
     def __init__(self) -> None:
@@ -93,6 +94,7 @@ class StreamAccumulator:
         self.message_id = ""
         self.model = ""
         self.ended = False
+        self.began = False
         self.parts: list[MessagePart] = []
         self._lanes: list[Lane] = []
         self._open: dict[tuple[str, int], Lane] = {}
@@ -147,6 +149,7 @@ class StreamAccumulator:
         self.model = event.model
 
     def _start_part(self, event: e.PartStart) -> None:
+        self.began = True
         lane = Lane(event.index, event.part)
         key = (lane.kind, lane.index)
         if key in self._open:  # the same lane opened twice: the first ends where the second begins

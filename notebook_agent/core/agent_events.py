@@ -111,7 +111,9 @@ class AttemptStarted(AgentEvent):
 class AttemptFailed(AgentEvent):
     """An attempt failed: cause, what comes next (retry, rescue, escalate, fail), after how long.
 
-    ``max_attempts`` is how many the turn can have, for "attempt 3 of 4 in 0.2 s: 503".
+    ``max_attempts`` is how many the turn can have, for "attempt 3 of 4 in 0.2 s: 503". ``began``
+    says whether any output had begun (text, reasoning or a tool call): then the request was read
+    and has used tokens, reported or not (B18).
     """
 
     turn: int
@@ -122,6 +124,7 @@ class AttemptFailed(AgentEvent):
     partial_text: str = ""
     usage: Mapping[str, Any] | None = None
     max_attempts: int = 0
+    began: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,14 +13,8 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
+from notebook_agent.core import agent_events as ev
 from notebook_agent.core import events as e
-from notebook_agent.core.agent_events import (
-    AgentEvent,
-    AttemptFailed,
-    AttemptStarted,
-    ModelStarted,
-    UsageRecorded,
-)
 from notebook_agent.core.breaker import Breaker
 from notebook_agent.core.messages import Message, TextPart
 from notebook_agent.core.request import RequestOptions, StreamRequest, TurnMode, build_turn_request
@@ -33,6 +27,7 @@ from notebook_agent.engine.clock import Surroundings
 from notebook_agent.engine.delivery import Delivery, tell_calls
 from notebook_agent.engine.failures import as_agent_error, timed_out
 from notebook_agent.engine.observers import ObserverHub, TurnStart
+from notebook_agent.engine.read_gap import read_gap
 from notebook_agent.engine.record import Recorder
 from notebook_agent.engine.routing import (
     bare_name,
@@ -74,7 +69,7 @@ class LlmTurn:
         resolve_client: Callable[[str], ModelClient],
         breaker: Breaker,
         hub: ObserverHub,
-        emit: Callable[[AgentEvent], None],
+        emit: Callable[[ev.AgentEvent], None],
         cancel: CancelSignal,
         surroundings: Surroundings,
         timeouts: StreamTimeouts | None = None,
@@ -178,7 +173,8 @@ class LlmTurn:
             self.hub.fire("on_turn_start", TurnStart(turn, context.query, served))
         self.emit(_model_started(served, context.iteration))
         try:
-            response = await self._ask(turn, transients, context, options, served)
+            with read_gap(self.timeouts):
+                response = await self._ask(turn, transients, context, options, served)
             response = judge_reply(_signed(response, served))
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # re-raised as what it is
             facts.duration_s = self.surroundings.now() - start
@@ -205,9 +201,10 @@ class LlmTurn:
         client = self.resolve_client(model)
         if options.model is None:
             options = replace(options, model=bare_name(model))
-        response = await self._call_once(client, request, options)
+        with read_gap(self.timeouts):
+            response = await self._call_once(client, request, options)
         if response.usage is not None:
-            self.emit(UsageRecorded(usage=response.usage.to_json(), purpose=purpose))
+            self.emit(ev.UsageRecorded(usage=response.usage.to_json(), purpose=purpose))
         return replace(response, model=model)
 
     # --- inside
@@ -274,6 +271,7 @@ class LlmTurn:
                         delivery.lane(event, handler.accumulator.parts, self.emit)
         finally:
             facts.attempts = handler.attempt
+            facts.began = handler.began
             facts.failed_usage = handler.failed_usage
             facts.outcome = handler.outcome
             facts.ttft_s = delivery.ttft_s
@@ -314,13 +312,13 @@ class LlmTurn:
         facts = self.last_attempts
         facts.attempts = 1
         started = self.surroundings.now()
-        self.emit(AttemptStarted(turn=turn, attempt=1, max_attempts=1, model=facts.model))
+        self.emit(ev.AttemptStarted(turn=turn, attempt=1, max_attempts=1, model=facts.model))
         try:
             response = await self._call_once(client, request, options)
         except AgentError as error:
             if not isinstance(error, Cancelled):
                 self.emit(
-                    AttemptFailed(
+                    ev.AttemptFailed(
                         turn=turn, attempt=1, cause=cause_of(error), next_step="fail",
                         max_attempts=1,
                     )
@@ -369,9 +367,9 @@ class LlmTurn:
         return known
 
 
-def _model_started(served: str, iteration: int) -> ModelStarted:
+def _model_started(served: str, iteration: int) -> ev.ModelStarted:
     provider, colon, _ = served.partition(":")
-    return ModelStarted(provider=provider if colon else "", model=served, iteration=iteration)
+    return ev.ModelStarted(provider=provider if colon else "", model=served, iteration=iteration)
 
 
 def _signed(response: ChatResponse, served: str) -> ChatResponse:

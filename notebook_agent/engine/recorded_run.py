@@ -202,7 +202,8 @@ class Player:
         failed = call.failed.popleft() if call.failed else call.rescue
         if failed is not None or call.response is None:
             partial = call.partial_text if failed is None else failed.partial_text
-            for event in _text_lane(0, TextPart(partial)):
+            began = bool(partial) or (failed is not None and failed.began)
+            for event in _text_lane(0, TextPart(partial)) if began else ():
                 if isinstance(event, e.IndexedDelta):
                     await recording.wait(call.talk_s / 8)
                 if not isinstance(event, e.PartStop):

@@ -78,6 +78,7 @@ class StreamHandler:
         attempt: Number of the current attempt, from 1; the rescue is not counted.
         failed_usage: Tokens reported by attempts that did not serve, None = none reported.
         outcome: Set when the turn has ended (L63).
+        began: Whether any attempt that did not serve had begun its output.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class StreamHandler:
         self.attempt = 1
         self.failed_usage: Usage | None = None
         self.outcome: StreamOutcome | None = None
+        self.began = False
 
     def partial_text(self) -> str:
         """Text of the latest attempt that brought any: what a failing turn leaves behind."""
@@ -213,6 +215,7 @@ class StreamHandler:
     def _failed(self, error: BaseException, guard: WaitGuard) -> AttemptFailure:
         """What ended the attempt; its tokens are counted. A cancel is raised, not returned."""
         usage = self.accumulator.usage
+        self.began = self.began or self.accumulator.began
         if usage is not None:
             old = self.failed_usage
             self.failed_usage = usage if old is None else old.plus(usage)
@@ -302,6 +305,7 @@ class StreamHandler:
                 partial_text=self.accumulator.text(),
                 usage=None if usage is None else usage.to_json(),
                 max_attempts=decision.max_attempts,
+                began=self.accumulator.began,
             )
         )
 

@@ -58,6 +58,7 @@ class AttemptFacts:
         attempts: The rescue not counted.
         rescued: Served by the rescue call.
         partial_text: Text that had arrived when it failed, "" when served.
+        began: Whether any attempt that did not serve had begun its output (B18).
         failed_usage: Tokens reported by attempts that did not serve, None = none reported.
         ttft_s: Seconds from the start to the first fragment of the served (or last) attempt.
         duration_s: Seconds of the whole call.
@@ -70,6 +71,7 @@ class AttemptFacts:
     attempts: int = 0
     rescued: bool = False
     partial_text: str = ""
+    began: bool = False
     failed_usage: Usage | None = None
     ttft_s: float | None = None
     duration_s: float = 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from notebook_agent.core.agent_events import AttemptFailed
 from notebook_agent.core.messages import Message, TextPart, ToolCallPart
 from notebook_agent.core.policy import RuntimePolicy
 from notebook_agent.core.request import RequestOptions, TurnMode
@@ -21,7 +22,7 @@ from notebook_agent.errors import (
     SessionBusy,
     StoreError,
 )
-from notebook_agent.providers.scripted import Reply, ScriptedModel
+from notebook_agent.providers.scripted import Reply, ScriptedModel, call
 from tests.conftest import run_virtual
 from tests.engine.runtime_kit import QUIET, Log, check_run, failing, make, run, trace
 
@@ -222,6 +223,26 @@ def test_A03_failed_attempts_have_columns_of_their_own_and_count() -> None:
     # the first attempt broke before any usage: estimated, with what it had sent
     assert row.budget_tokens == 940 + row.context_estimate + len("one two ")
     assert row.budget_estimated
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        Reply(thinking="one two three four", usage=Usage(900, 40), text="x"),
+        Reply(tool_calls=[call("look", at="the sky at night, please")], usage=Usage(900, 40)),
+    ],
+    ids=["thinking", "arguments"],
+)
+@pytest.mark.parametrize("fault", ["drop@2", "trunc@2", "malformed@2", "hang@2", "error@1"])
+def test_B18_an_attempt_that_brought_no_text_counts_by_estimate_too(first, fault) -> None:
+    runtime = make([first, "Done."], tools=[look], script=f"{fault},ok")
+    result = run(runtime)
+    row = result.turns[0]
+    assert row.attempts == 2
+    assert row.budget_tokens == 940 + row.context_estimate
+    assert row.budget_estimated
+    failed = [e for e in runtime.store.events(result.run.id) if type(e) is AttemptFailed]
+    assert [(e.began, e.partial_text, e.usage) for e in failed] == [(True, "", None)]
 
 
 def test_B19_refused_attempts_cost_nothing() -> None:

@@ -205,8 +205,9 @@ class RunContext:
     def watch(self, event: ev.AgentEvent) -> None:
         """Count what the events tell of tokens: failed attempts, summaries, judges (B19).
 
-        An attempt that broke after text began and reported nothing is counted with the turn's
-        estimate and the text it sent (B18); one that was refused before that used no tokens.
+        An attempt that broke after its output began (text, reasoning or a tool call) and reported
+        nothing is counted with the turn's estimate and the text it sent (B18); one that was
+        refused before that used no tokens.
         """
         if type(event) is ev.UsageRecorded and event.purpose != "turn":
             usage = Usage.from_json(event.usage)
@@ -214,7 +215,7 @@ class RunContext:
                 self.frame.spend((usage or Usage()).total or 0, estimated=True)
             else:
                 self.spend_usage(usage, stand_in=lambda: 0)
-        elif type(event) is ev.AttemptFailed and event.usage is None and event.partial_text:
+        elif type(event) is ev.AttemptFailed and event.usage is None and event.began:
             sent = self.counter.count_text(event.partial_text)
             self.frame.spend(self.frame.facts.estimate + sent, estimated=True)
 
