@@ -72,7 +72,11 @@ def material(source: Any) -> Material:
         case (store, str() as which) if hasattr(store, "list_messages"):
             found = _of_store(store, which)
         case _ if hasattr(source, "store") and hasattr(source, "session"):
-            found = _of_store(source.store, source.session.id)
+            session = source.session
+            if source.store.get_session(session.id) is None:  # no run yet
+                found = _made(session.history, session.runs, f"session {session.name!r}")
+            else:
+                found = _of_store(source.store, session.id)
         case _ if isinstance(source, Iterable):
             messages = list(source)
             if not all(isinstance(one, Message) for one in messages):
