@@ -5,8 +5,9 @@
    then postBuild.
 3. Every notebook executed: no key, an empty home, no name resolves, one core.
 
-    python binder/emulate.py            all of it; slow notebooks whose content was seen are skipped
-    python binder/emulate.py --fresh    skip none
+    python binder/emulate.py            what was seen is taken again: the environment of the same
+                                        lists, the slow notebooks of the same content
+    python binder/emulate.py --fresh    all of it anew
     python binder/emulate.py --keep     leave the temporary folder and say where it is
 
 Needs Linux and the network for step 1 and 2. repo2docker takes its Python and base packages from
@@ -104,9 +105,13 @@ def runtime_python(clone: Path) -> str:
     return found
 
 
-def build(work: Path, report: Report) -> Path:
-    """Clone, environment, base packages, requirements, postBuild; the environment's Python."""
-    clone, venv = work / "clone", work / "env"
+def build(work: Path, report: Report, *, fresh: bool) -> Path:
+    """Clone, environment, base packages, requirements, postBuild; the environment's Python.
+
+    An environment that was built from the same lists is taken again, with the package itself
+    installed anew from the clone.
+    """
+    clone = work / "clone"
 
     def step(name: str, command: list[str | Path], env: dict[str, str] | None = None) -> None:
         started = time.monotonic()
@@ -115,7 +120,8 @@ def build(work: Path, report: Report) -> Path:
         report.build[name] = time.monotonic() - started
 
     step("clone", ["git", "clone", "--quiet", f"file://{ROOT}", clone])
-    step("environment", [runtime_python(clone), "-m", "venv", venv])
+    base = runtime_python(clone)
+    venv = CACHE / f"env-{lists_of(clone, base)}"
     pip = [
         venv / "bin" / "python",
         "-m",
@@ -124,13 +130,34 @@ def build(work: Path, report: Report) -> Path:
         "--quiet",
         "--disable-pip-version-check",
     ]
-    step("base packages", [*pip, *BASE])
-    step("requirements.txt", [*pip, "-r", "binder/requirements.txt"])
+    if fresh or not (venv / "built").exists():
+        for old in CACHE.glob("env-*"):
+            shutil.rmtree(old)
+        step("environment", [base, "-m", "venv", venv])
+        step("base packages", [*pip, *BASE])
+        step("requirements.txt", [*pip, "-r", "binder/requirements.txt"])
+    else:
+        print(f"environment of the same lists: {venv.name}")
+        step("the package again", [*pip, "--no-deps", "--force-reinstall", "."])
     paths = f"{venv / 'bin'}{os.pathsep}{os.environ['PATH']}"
     step("postBuild", ["./binder/postBuild"], {**os.environ, "PATH": paths})
+    (venv / "built").touch()
     report.sizes["environment with the model"] = megabytes(venv)
     report.sizes["clone"] = megabytes(clone)
     return venv / "bin" / "python"
+
+
+def lists_of(clone: Path, base: str) -> str:
+    """Changes when an environment built from the clone would differ in anything but our code."""
+    seen = hashlib.sha256(" ".join((base, sys.version, *BASE)).encode())
+    for name in (
+        "binder/requirements.txt",
+        "binder/runtime.txt",
+        "binder/postBuild",
+        "pyproject.toml",
+    ):
+        seen.update((clone / name).read_bytes())
+    return seen.hexdigest()[:16]
 
 
 def megabytes(folder: Path) -> float:
@@ -232,13 +259,15 @@ def judge(report: Report) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Emulate a Binder build of HEAD.")
-    parser.add_argument("--fresh", action="store_true", help="run every notebook, seen or not")
+    parser.add_argument(
+        "--fresh", action="store_true", help="build and run everything, seen or not"
+    )
     parser.add_argument("--keep", action="store_true", help="leave the temporary folder")
     given = parser.parse_args()
     report = Report()
     work = Path(tempfile.mkdtemp(prefix="binder-"))
     try:
-        python = build(work, report)
+        python = build(work, report, fresh=given.fresh)
         play(python, work, report, fresh=given.fresh)
         judge(report)
     except Stop as stop:
