@@ -57,12 +57,15 @@ class RequestOptions:
             ``{"type": "json_schema", "name": str, "schema": {...}}``.
         tool_constraint: None, STRICT or GRAMMAR.
         extra: Provider parameters, sent as given, never dropped.
+        prompt_cache: Mark what the provider may keep between turns. A hint that changes no
+            reply: formats without such marks have nothing to do.
     """
 
     model: str | None = None
     response_format: Mapping[str, Any] | None = None
     tool_constraint: ToolConstraint | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+    prompt_cache: bool | None = None
 
     def __post_init__(self) -> None:
         if self.model is not None and not self.model.strip():

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from notebook_agent.core.policy import RuntimePolicy
+from notebook_agent.core.prices import check_prices
 from notebook_agent.core.route import BreakerConfig
 from notebook_agent.notebook.model_book import ModelBook
 from notebook_agent.notebook.settings import Settings
@@ -67,6 +68,10 @@ def _breaker(agent: Agent, runtime: Any) -> None:
     )
 
 
+def _prices(agent: Agent) -> None:
+    agent.settings.prices = {**check_prices(agent.settings.prices)}
+
+
 FOLLOWS: Final[Mapping[str, Callable[[Any, Any], None]]] = {
     "model": _model,
     "fallback": _fallback,
@@ -89,6 +94,7 @@ def _backups_are_there(agent: Agent) -> None:
 
 
 CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
+    "prices": _prices,
     "model": _model_is_there,
     "fallback": _backups_are_there,
 }

@@ -9,6 +9,7 @@ from collections.abc import MutableMapping
 from dataclasses import replace
 from typing import Any
 
+from notebook_agent.core.prices import Prices, run_cost
 from notebook_agent.core.result import RunResult
 from notebook_agent.notebook.drive import Outcome
 from notebook_agent.notebook.live import LiveObserver, breaker_view
@@ -27,6 +28,7 @@ class AttachedView(LiveView):
         hub: The runtime's observers.
         shown: Where the last state is kept for ``show``, by run id.
         notices: Lines of the notebook's own for the footer.
+        prices: What the models cost, where the user said so.
     """
 
     def __init__(
@@ -37,8 +39,10 @@ class AttachedView(LiveView):
         hub: Any,
         shown: MutableMapping[str, PanelState],
         notices: tuple[str, ...] = (),
+        prices: Prices | None = None,
     ) -> None:
         super().__init__(observer, sink)
+        self._prices = prices or {}
         self._hub = hub
         self._shown = shown
         self._notices = notices
@@ -70,8 +74,10 @@ class AttachedView(LiveView):
     def close(self, outcome: Outcome) -> None:
         """The end, with the notebook's own lines."""
         self._hub.remove(self.observer)
-        if isinstance(outcome, RunResult) and self._notices:
-            outcome = replace(outcome, notices=(*outcome.notices, *self._notices))
+        if isinstance(outcome, RunResult):
+            cost = run_cost(outcome.run, self._prices)
+            told = (*self._notices, *(() if cost is None else (f"cost {cost}",)))
+            outcome = replace(outcome, notices=(*outcome.notices, *told)) if told else outcome
         super().close(outcome)
         if self.state.run_id:
             self._shown[self.state.run_id] = self.state
@@ -87,6 +93,7 @@ def attached_view(
     background: bool,
     shown: MutableMapping[str, PanelState],
     notices: tuple[str, ...] = (),
+    prices: Prices | None = None,
 ) -> AttachedView:
     """The view of a run that is about to start.
 
@@ -99,6 +106,7 @@ def attached_view(
         background: The cell ends before the run.
         shown: Keeps the last state, by run id.
         notices: Lines of the notebook's own.
+        prices: Of the user, for the cost.
     """
     now = runtime.surroundings.now
     live = LiveObserver(
@@ -110,7 +118,7 @@ def attached_view(
     )
     sink = make_sink(name, panel=lambda: _panel(session), background=background)
     sink.on_stop = runtime.cancel_signal.cancel
-    return AttachedView(live, sink, hub=runtime.hub, shown=shown, notices=notices)
+    return AttachedView(live, sink, hub=runtime.hub, shown=shown, notices=notices, prices=prices)
 
 
 def _panel(session: str) -> Any:

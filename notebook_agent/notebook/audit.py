@@ -12,12 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from notebook_agent.core.prices import Prices, turn_cost
 from notebook_agent.core.session import Run, Session, Turn
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COLUMNS", "AuditView", "audit_frame", "audit_view", "run_frame", "run_rows", "turn_row"]
+__all__ = [
+    "COLUMNS", "AuditView", "audit_frame", "audit_view", "cost_column", "run_frame", "run_rows",
+    "turn_row",
+]  # fmt: skip
 
 # Column -> dtype, in order. ``Int64``, ``Float64`` and ``boolean`` hold <NA>.
 COLUMNS: Final[Mapping[str, str]] = {
@@ -88,6 +92,27 @@ def audit_frame(session: Session) -> pd.DataFrame:
     return _frame(row for number, run in enumerate(session.runs) for row in iter_rows(run, number))
 
 
+def cost_column(session: Session, prices: Prices) -> pd.Series:
+    """Cost of each row of :func:`audit_frame`, in the currency of the prices.
+
+    Args:
+        session: As given to ``audit_frame``.
+        prices: From ``check_prices``.
+
+    Returns:
+        Float64; ``<NA>`` where the model has no price or tokens were not reported.
+    """
+    import pandas as pd  # noqa: PLC0415  # slow to import
+
+    costs = [
+        None if cost is None or not cost.complete else cost.amount
+        for run in session.runs
+        for turn in iter_turns(run)
+        for cost in (turn_cost(turn[0], prices),)
+    ]
+    return pd.Series(costs, dtype="Float64")
+
+
 def run_frame(run: Run, number: int = 0) -> pd.DataFrame:
     """The same frame for one run; ``number`` goes into its ``run`` column."""
     return _frame(iter_rows(run, number))
@@ -105,15 +130,17 @@ def turn_row(turn: Turn, run: Run, number: int = 0, outcome: str = "served") -> 
 
 def iter_rows(run: Run, number: int) -> Iterator[tuple[Any, ...]]:
     """Served and unserved turns in the order they ran."""
-    if not run.unserved:
-        for turn in run.turns:
-            yield _values(turn, run, number, "served")
-        return
-    both = [(turn, "served") for turn in run.turns]
-    both += [(one.turn, one.outcome) for one in run.unserved]
-    both.sort(key=lambda pair: (pair[0].turn, pair[0].started_at))
-    for turn, outcome in both:
+    for turn, outcome in iter_turns(run):
         yield _values(turn, run, number, outcome)
+
+
+def iter_turns(run: Run) -> list[tuple[Turn, str]]:
+    """Served and unserved turns with their outcome, in the order they ran."""
+    both = [(turn, "served") for turn in run.turns]
+    if run.unserved:
+        both += [(one.turn, one.outcome) for one in run.unserved]
+        both.sort(key=lambda pair: (pair[0].turn, pair[0].started_at))
+    return both
 
 
 def _values(t: Turn, run: Run, number: int, outcome: str) -> tuple[Any, ...]:

@@ -47,6 +47,8 @@ class AgentMagics(Magics):
     trip_after = t.Int(0, min=0, help="failed turns that trip the breaker; 0 = 3").tag(config=True)
     stream = t.Bool(True, help="False = one unstreamed attempt per turn").tag(config=True)
     with_tokens = t.Int(2000, min=1, help="cap of each value of --with, tokens").tag(config=True)
+    prices = t.Dict(help="model: (input, output, cached) per million tokens").tag(config=True)
+    prompt_cache = t.Bool(False, help="mark what providers may keep between turns").tag(config=True)
     pinned = t.Bool(False, help="fixed clock and ids, for compared notebooks").tag(config=True)
 
     def __init__(self, shell: Any) -> None:

@@ -109,7 +109,7 @@ def plan_run(agent: SessionCore, body: str, options: CellOptions) -> Plan:
         system=_system(agent, options),
         tools=_tools(agent, options),
         transients=_transients(agent, options),
-        request=_request(options),
+        request=_request(agent, options),
         policy=_policy(agent, options),
         timeouts=_timeouts(agent, options),
         schema=_schema(agent, options),
@@ -199,8 +199,10 @@ def _transients(agent: SessionCore, options: CellOptions) -> tuple[Message, ...]
     return tuple(m for m in found if m is not None)
 
 
-def _request(options: CellOptions) -> RequestOptions:
-    return RequestOptions(extra=dict(options.params))
+def _request(agent: SessionCore, options: CellOptions) -> RequestOptions:
+    return RequestOptions(
+        extra=dict(options.params), prompt_cache=agent.settings.prompt_cache or None
+    )
 
 
 def _policy(agent: SessionCore, options: CellOptions) -> RuntimePolicy | None:

@@ -171,6 +171,7 @@ class RunVerbs(SessionCore):
             background=options.background,
             shown=self.shown,
             notices=plan.notices,
+            prices=self.settings.prices,
         )
         return view
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
+from notebook_agent.core.prices import check_prices
 from notebook_agent.errors import ConfigError
 
 __all__ = ["SHOWN", "Settings", "legal_value"]
@@ -46,6 +47,9 @@ class Settings:
         trip_after: Failed turns in a row that trip the breaker; 0 = 3.
         stream: False = one unstreamed attempt per turn.
         with_tokens: Cap in tokens of each value of ``--with`` and each cell of ``--cells``.
+        prices: ``{"provider:model": (input, output, cached input)}`` per million tokens, in your
+            own currency; the footer and ``%agent audit`` then tell the cost.
+        prompt_cache: Mark what providers may keep between turns, where they have such marks.
         pinned: Fixed clock and ids, for notebooks whose stored outputs are compared (D16).
     """
 
@@ -61,6 +65,8 @@ class Settings:
     trip_after: int = 0
     stream: bool = True
     with_tokens: int = 2000
+    prices: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    prompt_cache: bool = False
     pinned: bool = field(default_factory=lambda: _env("NOTEBOOK_AGENT_PINNED") not in ("", "0"))
 
     def pairs(self) -> dict[str, Any]:
@@ -79,6 +85,8 @@ def legal_value(name: str, value: Any) -> Any:
     Raises:
         ConfigError: Not of the setting's kind, or outside its range.
     """
+    if name == "prices":
+        return check_prices(value)
     kind = type(getattr(Settings(), name))
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)

@@ -118,7 +118,7 @@ class AnthropicMessages(HttpModelClient):
 
     Args:
         model: The bare model name.
-        prompt_cache: Put cache markers behind tools, system prompt and the last message: the next
+        prompt_cache: Unless a request says otherwise, put cache markers behind tools, system prompt and the last message: the next
             turn, which begins with the same, reads them from the provider's cache.
         given: Everything else as :class:`HttpModelClient`.
     """
@@ -147,7 +147,8 @@ class AnthropicMessages(HttpModelClient):
         pieces = encode_with_state(
             request.messages, states, _MEMO, _encode_message, _assistant, lambda _role: True
         )
-        if self._cache and pieces:
+        cache = self._cache if options.prompt_cache is None else options.prompt_cache
+        if cache and pieces:
             pieces[-1] = _marked(pieces[-1])
         body: dict[str, Any] = {
             "model": model,
@@ -156,14 +157,14 @@ class AnthropicMessages(HttpModelClient):
         }
         if request.system:
             body["system"] = request.system
-            if self._cache:
+            if cache:
                 block = {"type": "text", "text": request.system, "cache_control": _MARKER}
                 body["system"] = [block]
         if stream:
             body["stream"] = True
         if options.tool_constraint is ToolConstraint.GRAMMAR:
             raise unsupported("tool_constraint", self.provider, "keep tools to a grammar")
-        body |= self._tools_and_format(request, options)
+        body |= self._tools_and_format(request, options, marked=cache)
         body |= options.extra
         return "/v1/messages", encode_json(body)
 
@@ -203,14 +204,16 @@ class AnthropicMessages(HttpModelClient):
         closed = closed_schema(schema)
         return None if closed is None else {"type": "json_schema", "name": name, "schema": closed}
 
-    def _tools_and_format(self, request: StreamRequest, options: RequestOptions) -> dict[str, Any]:
+    def _tools_and_format(
+        self, request: StreamRequest, options: RequestOptions, *, marked: bool
+    ) -> dict[str, Any]:
         out: dict[str, Any] = {}
         tools, forced = sent_tools(request, options), forced_tool(options)
         if tools is not None:
             strict = options.tool_constraint is ToolConstraint.STRICT and forced is None
-            key = (strict, self._cache)
+            key = (strict, marked)
             out["tools"] = self._tools.get(
-                tools, key, lambda t: _tool(t, strict, marked=self._cache and t is tools[-1])
+                tools, key, lambda t: _tool(t, strict, marked=marked and t is tools[-1])
             )
         elif called := _called(request.messages):
             # The service refuses calls and results in a conversation when no tool is defined.

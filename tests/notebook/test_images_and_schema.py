@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from notebook_agent.core.response import Usage
 from notebook_agent.errors import AgentError, InputRejected, ProviderError, StructuredOutputError
 from notebook_agent.notebook.agent_session import AgentSession
 from notebook_agent.notebook.arguments import UsageError
@@ -138,4 +139,26 @@ def test_a_value_that_is_no_class_is_refused():
     agent.namespace["City"] = City(name="Riga", people=1)
     with pytest.raises(AgentError, match="Give the class itself"):
         agent.ask("Where?", schema="City")
+    agent.close()
+
+
+def test_D10_cost_only_from_the_users_prices(capsys):
+    agent, _ = session("ok", usage=Usage(input_tokens=1_000_000, output_tokens=0))
+    agent.ask("hi", show="stream")
+    assert "cost" not in capsys.readouterr().out
+    assert "cost" not in agent.audit().columns
+    agent.apply_setting("prices", {"scripted:s": (2, 8)})
+    agent.ask("hi", show="stream")
+    assert "cost 2.00" in capsys.readouterr().out
+    assert agent.audit()["cost"].tolist() == [2.0, 2.0]
+    assert str(agent.audit()["cost"].dtype) == "Float64"
+    agent.close()
+
+
+def test_prompt_cache_setting_reaches_the_request():
+    agent, client = session()
+    agent.ask("hi")
+    agent.apply_setting("prompt_cache", True)
+    agent.ask("hi")
+    assert [c.options.prompt_cache for c in client.calls] == [None, True]
     agent.close()

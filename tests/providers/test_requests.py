@@ -483,6 +483,129 @@ def test_a_cache_marker_on_request():
     assert body["system"] == [{"type": "text", "text": "S", "cache_control": {"type": "ephemeral"}}]
 
 
+def test_cache_markers_stand_on_tools_system_and_the_last_message():
+    client = client_of("anthropic-messages")
+    marker = {"type": "ephemeral"}
+    options = RequestOptions(prompt_cache=True)
+    messages = (Message.user("x"), Message.assistant("y"), Message.user("z"))
+    _, body = encoded(client, *messages, tools=(ToolSchema("a"), TOOL), system="S", options=options)
+    assert ["cache_control" in t for t in body["tools"]] == [False, True]
+    assert body["system"][0]["cache_control"] == marker
+    marked = [m["content"] for m in body["messages"]]
+    assert marked == ["x", "y", [{"type": "text", "text": "z", "cache_control": marker}]]
+    _, plain = encoded(client, *messages, tools=(ToolSchema("a"), TOOL), system="S")
+    assert "cache_control" not in str(plain)  # nothing of it is kept beside the messages
+
+
+def test_cache_key_of_openai_passes_through():
+    options = RequestOptions(extra={"prompt_cache_key": "k"}, prompt_cache=True)
+    for api in ("openai-chat", "openai-responses"):
+        assert (
+            encoded(client_of(api), Message.user("x"), options=options)[1]["prompt_cache_key"]
+            == "k"
+        )
+
+
+FORCED = RequestOptions(response_format={"type": "tool", "name": "Out", "schema": SCHEMA})
+CHOICES = {
+    "openai-chat": {"tool_choice": {"type": "function", "function": {"name": "Out"}}},
+    "openai-responses": {"tool_choice": {"type": "function", "name": "Out"}},
+    "anthropic-messages": {
+        "tool_choice": {"type": "tool", "name": "Out", "disable_parallel_tool_use": True}
+    },
+    "gemini": {
+        "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["Out"]}}
+    },
+}
+
+
+@pytest.mark.parametrize("api", sorted(CHOICES))
+def test_a_forced_tool_goes_alone(api):
+    _, body = encoded(client_of(api), Message.user("hi"), options=FORCED, tools=(TOOL,))
+    for name, value in CHOICES[api].items():
+        assert body[name] == value
+    assert str(body["tools"]).count("'Out'") == 1
+    assert TOOL.name not in str(body["tools"])
+    assert "response_format" not in body
+    assert "output_config" not in body
+
+
+def test_ollama_has_no_forced_tool():
+    with pytest.raises(ProviderError, match="force the format 'tool'"):
+        encoded(client_of("ollama"), Message.user("hi"), options=FORCED)
+
+
+def test_anthropic_names_the_tools_that_a_conversation_speaks_of():
+    """The service refuses calls and results in a conversation when no tool is defined."""
+    client = client_of("anthropic-messages")
+    talk = (
+        Message.user("x"),
+        Message(Role.ASSISTANT, (ToolCallPart("1", "look", {}),)),
+        Message.tool_results((ToolResultPart("1", "look", "seen"),)),
+    )
+    options = RequestOptions(response_format={"type": "json_schema", "name": "n", "schema": SCHEMA})
+    for one in (options, RequestOptions()):
+        _, body = encoded(client, *talk, options=one)
+        assert body["tools"] == [{"name": "look", "input_schema": {"type": "object"}}]
+        assert body["tool_choice"] == {"type": "none"}
+    _, body = encoded(client, *talk, tools=(TOOL,))
+    assert "tool_choice" not in body
+
+
+NESTED = {
+    "type": "object",
+    "properties": {
+        "n": {"type": "integer", "minimum": 0, "default": 3},
+        "rows": {"type": "array", "items": {"$ref": "#/$defs/Row"}, "minItems": 1},
+    },
+    "required": ["rows"],
+    "$defs": {"Row": {"type": "object", "title": "Row", "properties": {"a": {"type": "string"}}}},
+}
+
+
+def test_native_formats_are_closed_and_strict():
+    found = client_of("openai-chat").native_format("n", NESTED)
+    assert found["strict"]
+    assert found["schema"]["required"] == ["n", "rows"]
+    assert found["schema"]["properties"]["n"] == {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+    row = found["schema"]["$defs"]["Row"]
+    assert (row["required"], row["additionalProperties"]) == (["a"], False)
+    found = client_of("anthropic-messages").native_format("n", NESTED)["schema"]
+    assert found["required"] == ["rows"]
+    assert found["additionalProperties"] is False
+    assert "minimum" not in str(found)
+    assert client_of("openai-responses").native_format("n", NESTED)["strict"]
+
+
+@pytest.mark.parametrize(
+    "beyond",
+    [
+        {"type": "object", "additionalProperties": {"type": "integer"}},
+        {"type": "object", "properties": {"a": {"type": "object"}}},
+        {"type": "object", "properties": {"a": {}}},
+        {"type": "object", "properties": {"a": True}},
+        {"type": "object", "properties": {"a": {"not": {"type": "string"}}}},
+    ],
+)
+def test_a_schema_without_a_closed_form(beyond):
+    """OpenAI gets it as it is, without strict; Anthropic is asked in another way."""
+    assert client_of("anthropic-messages").native_format("n", beyond) is None
+    for api in ("openai-chat", "openai-responses"):
+        assert client_of(api).native_format("n", beyond) == {
+            "type": "json_schema", "name": "n", "schema": beyond,
+        }  # fmt: skip
+
+
+def test_recursion_is_strict_at_openai_and_beyond_anthropic():
+    schema = {
+        "type": "object",
+        "properties": {"next": {"$ref": "#/$defs/N"}},
+        "$defs": {"N": {"type": "object", "properties": {"next": {"$ref": "#/$defs/N"}}}},
+    }
+    assert client_of("openai-chat").native_format("n", schema)["strict"]
+    assert client_of("anthropic-messages").native_format("n", schema) is None
+
+
 def test_tools_are_encoded_again_when_they_change():
     client = client_of("openai-chat")
     other = ToolSchema("other")

@@ -108,10 +108,16 @@ class StateVerbs(RunVerbs):
         Args:
             run: Only this run: number or id.
             last: Only the last rows.
-        """
-        from notebook_agent.notebook.audit import audit_frame  # noqa: PLC0415  # pandas is slow to import
 
-        frame = audit_frame(self.runtime(session).session)
+        Returns:
+            The frame; with prices in the settings a ``cost`` column too.
+        """
+        from notebook_agent.notebook.audit import audit_frame, cost_column  # noqa: PLC0415  # pandas is slow to import
+
+        trail = self.runtime(session).session
+        frame = audit_frame(trail)
+        if self.settings.prices:  # a column that only a price of the user's own makes (D10)
+            frame["cost"] = cost_column(trail, self.settings.prices)
         if run is not None:
             frame = frame[frame["run_id"] == self.find_run(run, session).id]
         if last is not None:
