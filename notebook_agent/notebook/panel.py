@@ -17,6 +17,7 @@ from typing import Any, Final
 import anywidget
 import traitlets as t
 
+from notebook_agent.notebook.channel import Channel, channel_name, open_channel
 from notebook_agent.notebook.frontend import note_hello
 from notebook_agent.notebook.output import SCHEMA
 from notebook_agent.notebook.panel_state import PanelState
@@ -36,9 +37,12 @@ class AgentPanel(anywidget.AnyWidget):
     schema = t.Int(SCHEMA).tag(sync=True)
     status = t.Unicode("ready").tag(sync=True)
     final = t.Dict().tag(sync=True)
+    channel = t.Unicode("").tag(sync=True)  # a road beside the comm, where there is one (F6)
+
+    _channel: Channel | None = None
 
     def __init__(self, session: str = "default", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**{"channel": channel_name(), **kwargs})
         self.session = session
         self._wire = PanelWire()
         self._state = PanelState()
@@ -48,6 +52,7 @@ class AgentPanel(anywidget.AnyWidget):
         self._on_stop: Callable[[], None] | None = None
         self._answers: dict[int, bool] = {}
         self.on_msg(self._heard)
+        self._channel = open_channel(self.channel, lambda said: self._heard(self, said, None))
 
     # ---- a run: called in the kernel's thread ----
 
@@ -98,6 +103,12 @@ class AgentPanel(anywidget.AnyWidget):
     def answered(self, number: int) -> bool | None:
         """What was clicked for this question of the run, None while nothing was."""
         return self._answers.get(number)
+
+    def close(self) -> None:
+        """Close the comm and the channel."""
+        if self._channel is not None:
+            self._channel.close()
+        super().close()
 
     @property
     def alive(self) -> bool:

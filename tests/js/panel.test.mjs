@@ -141,7 +141,7 @@ test("initialize listens before render, and clean-up lets go", () => {
 });
 
 test("lists that panel.py is compared with", () => {
-  assert.deepEqual(SAYS, ["hello", "stop", "resync"]);
+  assert.deepEqual(SAYS, ["hello", "stop", "resync", "answer"]);
   assert.equal(OPS.length, 9);
   assert.equal(COLUMNS.length, 11);
 });

@@ -1,9 +1,9 @@
 // Front end of panel.py. No imports: it must work offline. Python writes, this draws.
 // Text goes in as text nodes; `nodesOf` is the one place where HTML becomes nodes (D14).
 
-export const TRAITS = ["schema", "status", "final"];
+export const TRAITS = ["schema", "status", "final", "channel"];
 export const OPS = ["d", "tail", "block", "reset", "row", "state", "full", "end", "hi"];
-export const SAYS = ["hello", "stop", "resync"];
+export const SAYS = ["hello", "stop", "resync", "answer"];
 export const SCHEMA = 1;
 // r = right-aligned; w2, then w1 go where there is no room
 export const COLUMNS = [["turn", "r"], ["model", ""], ["outcome", ""], ["stop reason", "w1"], ["in", "r"], ["out", "r"],
@@ -139,7 +139,7 @@ function icon(name, cls) {
 	for (const [d, w, dash] of SHAPES[shapeOf(name)]) {
 		const p = document.createElementNS(SVG, "path");
 		add(p, [{ d, fill: w ? "none" : "currentColor" }]);
-		el.append(w ? add(p, [{ stroke: "currentColor", "stroke-width": w, "stroke-linecap": "round", "stroke-linejoin": "round", "stroke-dasharray": dash }]) : p);
+		el.append(w ? add(p, [{ stroke: "currentColor", "stroke-width": w, "stroke-dasharray": dash }]) : p);
 	}
 	return el;
 }
@@ -228,7 +228,7 @@ export function makeView(store, el, say) {
 			P("clock", ".na-clock num"), P("stop", ".na-stop")),
 		h("div.na-main", P("flow", "div.na-flow",
 			P("reply", "div.na-reply", { role: "log", "aria-live": "off", "aria-label": "reply", tabindex: -1, dir: "auto" }),
-			P("error", "p.na-error", { hidden: "" }), P("line", "p.na-tail"))),
+			P("ask", "div.na-ask", { role: "group", "aria-label": "approval" }), P("error", "p.na-error"), P("line", "p.na-tail"))),
 		P("more", "button.na-more", { type: "button", "aria-expanded": false, onclick() {
 			const open = d.p.dataset.open !== "yes";
 			d.p.dataset.open = open ? "yes" : "no"; d.more.setAttribute("aria-expanded", open);
@@ -258,17 +258,15 @@ export function makeView(store, el, say) {
 		}
 	}
 	function drawTail() {
-		const live = store.tail.trim() && !store.over;
-		if (!live) { tail.remove(); last.tail = ""; return; }
-		const { tag, text, start } = shape(store.tail), long = text.length > 4000;
+		if (!store.tail.trim() || store.over) { tail.remove(); last.tail = ""; return; }
+		const { tag, text, start } = shape(store.tail), long = text.length > 4000, inner = /^(pre|[uo]l)$/;
 		const key = tag + long;
 		let box = last.tail === key && tail.firstChild;
 		if (!box) {
-			const inner = tag === "pre" ? h("code") : tag === "ul" || tag === "ol" ? h("li") : null;
-			box = h(tag, { start, dir: "auto" }, inner); last.tail = key; fill(tail, box);
-			tail.className = "na-live" + (inner && inner.localName === "li" ? " na-li" : "");
+			box = h(tag, { start, dir: "auto" }, inner.test(tag) && h(tag === "pre" ? "code" : "li")); last.tail = key; fill(tail, box);
+			tail.className = "na-live" + (/l$/.test(tag) ? " na-li" : "");
 		}
-		const into = tag === "pre" || tag === "ul" || tag === "ol" ? box.firstChild : box;
+		const into = inner.test(tag) ? box.firstChild : box;
 		if (tag === "pre" || long) { caret.remove(); grow(into, text); into.append(caret); } else fill(into, rich(inline(text)), caret);
 		into.classList.toggle("raw", /\n\s*(?:[-*+|>]|\d+[.)])/.test(text));
 		if (tail.parentNode !== d.reply || tail.nextSibling) d.reply.append(tail);
@@ -279,12 +277,9 @@ export function makeView(store, el, say) {
 		const s = store.s; if (!s) return;
 		base = now() - s.clock * 1000;
 		const b = s.breaker, g = s.gauge, p = percent(g), live = STATES[s.at], mark = s.marks[s.at];
-		const set = (k, v) => { if (d.p.dataset[k] !== v) d.p.dataset[k] = v; };
-		set("status", s.status); set("breaker", b.state); set("shape", shapeOf(s.status));
-		set("pulse", !s.done && !store.tail ? "yes" : "no");
-		once("status", s.status, () => fill(d.status, icon(s.status), h("", s.status)));
+		Object.assign(d.p.dataset, { status: s.status, breaker: b.state, shape: shapeOf(s.status), pulse: !s.done && !store.tail ? "yes" : "no" });
+		for (const [key, word] of [["status", s.status], ["brk", b.state]]) once(key, word, () => fill(d[key], icon(word), h("", word)));
 		once("model", [s.model, s.scripted], () => fill(d.model, name(s)));
-		once("brk", b.state, () => fill(d.brk, icon(b.state), h("", b.state)));
 		once("fsm", [s.at, s.seen, s.bad, s.marks], () => {
 			const cls = (i) => (i === s.bad ? "bad" : i === s.at ? "now" : s.seen.includes(i) ? "seen" : "");
 			const at = (i) => ({ class: cls(i), title: STATES[i][1], "aria-current": i === s.at ? "step" : null });
@@ -303,19 +298,26 @@ export function makeView(store, el, say) {
 		});
 		once("breaker", [b, s.cooldown != null], () => fill(d.breaker, breakerView(s)));
 		once("foot", [s.model, s.foot], () => fill(d.foot, h("", name(s), h(".num wrap", " · " + s.foot.join(" · "))), h(".hint", "audit")));
-		once("speed", s.speed, () => { d.speed.textContent = s.speed; });
+		d.speed.textContent = s.speed;
 		once("line", [s.line, s.mark, s.clipped, s.notices], () => {
 			const note = s.clipped && ["The view holds no more text; the whole is in ", h("code", "result.text"), ". "];
 			fill(d.line, !!s.line.length && s.mark && icon(s.mark === "connecting" ? s.status : s.mark), h("", note, rich(s.line), s.notices.map((n) => [h("br"), n])));
 		});
-		once("error", s.error, () => { d.error.hidden = !s.error.length; fill(d.error, s.error.map((t, i) => (i ? [h("br"), t] : h("strong", t)))); });
+		once("ask", s.ask, () => { // may this call run? The kernel asks here only if clicks arrive (D20)
+			const ask = s.ask;
+			fill(d.ask, ask && [h("", "Allow ", h("code", ask.call), "?"), [["Allow", true], ["Deny", false]].map(([word, allow]) => h("button", { type: "button", onclick() {
+				say({ t: "answer", run: store.run, n: ask.n, allow });
+				fill(d.ask, h("", word === "Deny" ? "denied" : "allowed")); d.reply.focus();
+			} }, word))]);
+		});
+		once("error", s.error, () => { fill(d.error, s.error.map((t, i) => (i ? [h("br"), t] : h("strong", t)))); });
 		d.waitEnd = s.wait == null ? null : now() + s.wait * 1000;
 		d.coolEnd = s.cooldown == null ? null : now() + s.cooldown * 1000;
 		speak(s); drawStop(); tick();
 	}
 	function speak(s) { // at most once in two seconds
 		clearTimeout(d.speak);
-		const words = s.done ? `${s.status}, ${wordsOf(d.reply.textContent)} words` : s.status;
+		const words = s.done ? `${s.status}, ${wordsOf(d.reply.textContent)} words` : s.ask ? `allow ${s.ask.call}?` : s.status;
 		if (d.say.textContent === words) return;
 		d.speak = setTimeout(() => { spoken = Date.now(); d.say.textContent = words; }, Math.max(0, spoken + 2000 - Date.now()));
 	}
@@ -379,7 +381,12 @@ function storeOf(model) {
 	STORES.set(model, it);
 	const final = model.get("final");
 	if (final && final.state && final.schema <= SCHEMA) fold(it.store, { seq: 0.5, ops: [{ t: "end", full: final }] });
-	it.say = (what) => { try { model.send(what); } catch { /* no kernel: the view stays as it is */ } };
+	const name = model.get("channel"); // JupyterLite (F6): comm messages wait there for the cell's end
+	it.channel = name ? new BroadcastChannel(name) : null;
+	it.say = (what) => {
+		it.channel?.postMessage(what);
+		try { model.send(what); } catch { /* no kernel: the view stays as it is */ }
+	};
 	it.heard = (msg) => {
 		if (!msg || !Array.isArray(msg.ops)) return;
 		const dirty = fold(it.store, msg);
@@ -391,7 +398,7 @@ function storeOf(model) {
 }
 function initialize({ model }) {
 	const it = storeOf(model);
-	return () => { model.off("msg:custom", it.heard); STORES.delete(model); };
+	return () => { model.off("msg:custom", it.heard); it.channel?.close(); STORES.delete(model); };
 }
 function render({ model, el }) {
 	const it = storeOf(model), view = makeView(it.store, el, it.say);
