@@ -6,21 +6,39 @@ import ast
 import importlib.util
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SPEC = importlib.util.spec_from_file_location("docs_tables", ROOT / "docs" / "tables.py")
-assert SPEC is not None
-assert SPEC.loader is not None
-tables = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(tables)
+
+
+def _script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+tables = _script("tables")
+requirements_map = _script("requirements_map")
 
 
 @pytest.mark.parametrize("page", tables.pages(), ids=lambda p: p.name)
 def test_generated_tables_are_current(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert tables.refreshed(text) == text, "run: python docs/tables.py --write"
+
+
+def test_every_built_requirement_is_named_by_a_module_and_a_test() -> None:
+    assert requirements_map.gaps() == []
+
+
+def test_the_requirements_page_is_current() -> None:
+    page = requirements_map.PAGE.read_text(encoding="utf-8")
+    assert page == requirements_map.page(), "run: python docs/requirements_map.py --write"
 
 
 def test_architecture_holds_the_diagram() -> None:

@@ -1,6 +1,6 @@
 """StreamAccumulator: lanes fold stream events into one assistant message.
 
-Source: LLM turn, "Event routing, exactly" (L33, L39-L44).
+Source: LLM turn, "Event routing, exactly" (L33, L39-L44); Turn FSM, "CallingModel" (B42).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Counting the context: the number the compaction trigger compares with the window.
 
-Source: LLM turn, "Counting the context" (L17-L21, L110); contributors (L107-L112).
+Source: LLM turn, "Counting the context" (L17-L21, L110); contributors (L107-L112);
+Turn FSM, "BuildingContext" (B27: one counter for both).
 """
 
 from __future__ import annotations

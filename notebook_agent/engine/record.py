@@ -1,6 +1,7 @@
 """Recording a turn's outcome, in the strict order; the only place that fires these observers.
 
-Source: LLM turn, "Recording the outcome, exactly", "After the reply" (L71-L75, L81).
+Source: LLM turn, "Recording the outcome, exactly", "After the reply" (L71-L75, L81);
+a failed turn fails the run, and the breaker remembers it for the next ones (M3).
 """
 
 from __future__ import annotations

@@ -302,3 +302,55 @@ async def test_S06_fragments_of_two_calls_in_turn_under_one_index():
         ("a", "f", {"q": 1}),
         ("b", "g", {"r": 2}),
     ]
+
+
+ENDLESS = {
+    "openai-chat": sse(says("a"), calls({"index": 0, "id": "c", "function": {"name": "f"}})),
+    "anthropic-messages": sse(
+        {"type": "message_start", "message": {"id": "m"}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "text_delta", "text": "a"},
+        },
+        {"type": "content_block_stop", "index": 0},
+    ),
+    "gemini": sse({"candidates": [{"content": {"parts": [{"text": "a"}]}}]}),
+    "ollama": b'{"message":{"content":"a"},"done":false}\n',
+    "openai-responses": sse(
+        {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "a"}
+    ),
+}
+BROKEN = {
+    "openai-chat": sse({"error": {"code": "server_error", "message": "boom"}}),
+    "anthropic-messages": sse(
+        {"type": "error", "error": {"type": "overloaded_error", "message": "boom"}}
+    ),
+    "gemini": sse({"error": {"code": 503, "status": "UNAVAILABLE", "message": "boom"}}),
+    "ollama": b'{"error":"boom"}\n',
+    "openai-responses": sse(
+        {"type": "response.failed", "response": {"error": {"code": "server_error", "message": "boom"}}}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("api", list(ENDLESS))
+@pytest.mark.parametrize("tail", ["nothing", "half a document", "an error", "garbage"])
+async def test_L9_S10_S11_no_format_invents_an_end_after_a_failure(api, tail):
+    """The text before stays text; the end mark is absent; the failure can be tried again."""
+    more = {
+        "nothing": b"",
+        "half a document": BROKEN[api][: len(BROKEN[api]) // 2],
+        "an error": BROKEN[api],
+        "garbage": b'data: {"\xff\n\n' if api != "ollama" else b'{"\xff\n',
+    }[tail]
+    for chunk in (None, 1, 7):
+        reply, events, error = await play(ENDLESS[api] + more, api, chunk=chunk)
+        assert reply.text() == "a"
+        assert not reply.ended
+        assert not any(isinstance(one, e.MessageStop) for one in events)
+        assert error is not None
+        assert error.is_retryable
+        if tail == "an error":
+            assert "boom" in str(error)
