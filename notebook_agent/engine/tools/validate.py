@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from notebook_agent.engine.tools.quick_check import surely_fits
+
 __all__ = ["schema_faults"]
 
 _LONG: Final = 300  # characters of one fault: a message quotes the value
@@ -26,6 +28,9 @@ def schema_faults(schema: Mapping[str, Any] | None, arguments: Any) -> list[str]
     """
     if not isinstance(schema, Mapping) or not schema:
         return []
+    plain = dict(schema)
+    if surely_fits(plain, arguments):
+        return []
     # The package first: two threads that enter its modules at different doors break its import.
     import jsonschema  # noqa: F401, PLC0415  # slow to import
     from jsonschema.exceptions import SchemaError  # noqa: PLC0415  # slow to import
@@ -33,7 +38,6 @@ def schema_faults(schema: Mapping[str, Any] | None, arguments: Any) -> list[str]
     from referencing import Registry  # noqa: PLC0415  # comes with jsonschema
     from referencing.exceptions import Unresolvable  # noqa: PLC0415  # comes with jsonschema
 
-    plain = dict(schema)
     kind = validator_for(plain)
     try:
         kind.check_schema(plain)
