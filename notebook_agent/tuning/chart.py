@@ -95,15 +95,17 @@ class Chart:
         )
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        bundle: dict[str, Any] = {"text/plain": str(self), "text/html": self.html()}
-        if os.environ.get("NOTEBOOK_AGENT_DISPLAY") != "static":
-            try:
-                bundle[VEGA_MIME] = self.spec
-            except ImportError:
-                bundle["text/plain"] += (
-                    "\n(drawn where altair is installed: notebook-agent[tuning])"
-                )
-        return bundle
+        plain: dict[str, Any] = {"text/plain": str(self)}
+        if os.environ.get("NOTEBOOK_AGENT_DISPLAY") == "static":
+            return {**plain, "text/html": self.html()}
+        try:
+            spec = self.spec
+        except ImportError:
+            words = "(drawn where altair is installed: pip install notebook-agent[tuning])"
+            return {"text/plain": f"{self}\n{words}", "text/html": self.html()}
+        # JupyterLab takes text/html before a chart, and a chart before text/markdown. The table
+        # is one block of HTML, which is Markdown too: it is what nbconvert and viewers show.
+        return {**plain, "text/markdown": self.html(), VEGA_MIME: spec}
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002  # IPython's signature
         printer.text(str(self))

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from notebook_agent.core.compaction_cut import is_earlier
 from notebook_agent.core.extract import Extractor
 from notebook_agent.core.messages import Message, TextPart, ToolCallPart, ToolResultPart
+from notebook_agent.core.trim import is_summary
 
 __all__ = ["KINDS", "Context", "Fact", "facts_of"]
 
@@ -183,8 +183,8 @@ class Context:
     """
 
     def __init__(self, messages: Sequence[Message]) -> None:
-        kept = "\n".join(_said(m) for m in messages if not is_earlier(m))
-        summary = "\n".join(_said(m) for m in messages if is_earlier(m))
+        kept = "\n".join(_said(m) for m in messages if not is_summary(m))
+        summary = "\n".join(_said(m) for m in messages if is_summary(m))
         self._layers = (("verbatim", _Layer(kept)), ("summary", _Layer(summary)))
 
     def holds(self, fact: Fact) -> str:

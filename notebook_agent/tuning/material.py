@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from notebook_agent.core.compaction_cut import is_earlier
 from notebook_agent.core.log_view import conversation, paired
 from notebook_agent.core.messages import Message, Role, TextPart, ToolCallPart, ToolResultPart
 from notebook_agent.core.sendable import sendable
 from notebook_agent.core.session import Run, Session, Turn
 from notebook_agent.core.shorten import PRUNED
+from notebook_agent.core.trim import is_summary
 from notebook_agent.engine.store.base import MessageRecord
 from notebook_agent.engine.store.run_file import RunFile, read_run_file
 from notebook_agent.errors import ConfigError
@@ -188,7 +188,7 @@ def _made(messages: Sequence[Message], runs: Sequence[Run], name: str) -> Materi
         reserved=_reserved(turns),
         window=None if ref is None else ref.window,
         runs=tuple(runs),
-        name=name + (" (compacted before)" if any(is_earlier(m) for m in own) else ""),
+        name=name + (" (compacted before)" if any(is_summary(m) for m in own) else ""),
     )
 
 
