@@ -199,7 +199,7 @@ class PanelWire:
     # ---- everything small ----
 
     def _small(self, state: PanelState, speed: str) -> dict[str, Any]:
-        g = state.gauge
+        g, ask = state.gauge, state.ask
         return {
             "status": state.status,
             "model": visible(shorten(state.model, 200)),
@@ -223,7 +223,7 @@ class PanelWire:
                 "exact": g.exact,
             },
             "foot": footer_facts(state),
-            "ask": None if state.ask is None else {"n": state.ask.number, "call": state.ask.call},
+            "ask": ask and {"n": ask.number, "call": visible(ask.call)},
             "error": error_lines(state),
             "notices": [visible(one) for one in state.notices],
             "clipped": self._clipped,

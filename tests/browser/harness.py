@@ -74,7 +74,7 @@ def messages(events, *, flush_every=1):
     return out, state
 
 
-def mount(page, *, theme="light", width=1200):
+def mount(page, *, theme="light", width=1200, channel=""):
     """An empty page with one view; ``feed`` then gives it messages."""
     js = (STATIC / "panel.js").read_text()
     css = (STATIC / "panel.css").read_text()
@@ -84,11 +84,11 @@ def mount(page, *, theme="light", width=1200):
         f"<main id=el style='max-width:{width}px'></main></body></html>"
     )
     page.evaluate(
-        """async (js) => {
+        """async ([js, channel]) => {
           const url = URL.createObjectURL(new Blob([js], {type: 'text/javascript'}));
           const panel = await import(url);
           const said = window.said = [], heard = [];
-          const traits = {schema: 1, status: 'ready', final: {}};
+          const traits = {schema: 1, status: 'ready', final: {}, channel};
           const model = window.model = {
             get: (k) => traits[k], set: (k, v) => { traits[k] = v; },
             on: (name, f) => { if (name === 'msg:custom') heard.push(f); },
@@ -99,7 +99,7 @@ def mount(page, *, theme="light", width=1200):
           panel.default.initialize({model});
           window.close_view = panel.default.render({model, el: document.getElementById('el')});
         }""",
-        js,
+        [js, channel],
     )
 
 

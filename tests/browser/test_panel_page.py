@@ -9,8 +9,9 @@ import pytest
 
 from notebook_agent.core.session import RunStatus
 from notebook_agent.notebook.output import frozen_html
-from notebook_agent.notebook.panel_state import Ended, RowAdded, ToolRow
+from notebook_agent.notebook.panel_state import Ask, Asked, Ended, RowAdded, ToolRow
 from notebook_agent.notebook.reducer import reduce_all
+from notebook_agent.notebook.wire import PanelWire
 from tests.attacks import attack_strings, chunks, public_strings
 from tests.browser.conftest import Watch
 from tests.browser.harness import feed, greet, messages, mount
@@ -157,6 +158,56 @@ def test_stop_button_needs_an_answer_within_a_second(page) -> None:
     assert "Interrupt" in page.inner_text(".na-stop")
 
 
+def test_D20_allow_and_deny(page) -> None:
+    """The question with its call, by mouse and by keyboard; announced once; nothing above moves."""
+    asked = [Asked(at=4.2, ask=Ask(1, 'delete(path="<b>a.txt")'))]
+    for key, allow in (("Allow", True), ("Deny", False)):
+        mount(page, width=600)
+        made, _ = messages([*RUNS["streaming"], *asked])
+        feed(page, made[:-1])
+        greet(page)
+        top = page.evaluate("document.querySelector('.na-reply').getBoundingClientRect().height")
+        feed(page, made[-1:])
+        row = page.locator(".na-ask")
+        assert row.get_attribute("role") == "group"
+        assert row.inner_text().split("\n")[0] == 'Allow delete(path="<b>a.txt")?'
+        assert page.evaluate("document.querySelector('.na-reply').getBoundingClientRect().height") == top  # fmt: skip
+        wide = page.evaluate("(() => { const e = document.querySelector('.na-ask'); return e.scrollWidth - e.clientWidth; })()")  # fmt: skip
+        assert wide <= 0
+        page.wait_for_function("document.querySelector('[role=status]').textContent.includes('allow delete')", timeout=3000)  # fmt: skip
+        button = row.get_by_role("button", name=key)
+        if allow:
+            button.click()
+        else:
+            button.focus()
+            page.keyboard.press("Enter")
+        said = page.evaluate("window.said.filter((m) => m.t === 'answer')")
+        assert said == [{"t": "answer", "run": 1, "n": 1, "allow": allow}]
+        assert row.locator("button").count() == 0  # one click is one answer
+        assert row.inner_text() == ("allowed" if allow else "denied")
+        assert page.evaluate("document.activeElement.className") == "na-reply"
+        made, _ = messages([*RUNS["streaming"], *asked, Asked(at=5.0)])
+        feed(page, made[-1:])
+        assert not row.is_visible()
+    # a page that is loaded while the question stands asks it too
+    mount(page)
+    _, state = messages([*RUNS["streaming"], *asked])
+    feed(page, [{"seq": 40, "run": 1, "ops": [{"t": "full", "full": PanelWire(1).full(state)}]}])
+    assert page.locator(".na-ask button").count() == 2
+
+
+def test_F6_messages_take_the_channel_too(page) -> None:
+    """Where the kernel names a channel, each word goes by the comm and by the channel."""
+    mount(page, channel="na-test")
+    page.evaluate("() => { window.heard = []; window.other = new BroadcastChannel('na-test'); window.other.onmessage = (e) => window.heard.push(e.data); }")  # fmt: skip
+    made, _ = messages(RUNS["streaming"])
+    feed(page, made)
+    greet(page)
+    page.locator(".na-stop button").click()
+    page.wait_for_function("window.heard.some((m) => m.t === 'stop')", timeout=3000)
+    assert page.evaluate("window.said.filter((m) => m.t === 'stop').length") == 1
+
+
 def test_keyboard(page) -> None:
     """Stop is reached first; Enter and Space stay in the panel; other keys pass."""
     show(page, RUNS["streaming"], width=800)
@@ -217,8 +268,6 @@ def test_F2_first_ten_messages_lost_and_no_word_back(page) -> None:
     """Every browser message dropped, the first ten kernel messages lost: the end tells all."""
     mount(page)
     made, state = messages(RUNS["completed"])
-    from notebook_agent.notebook.wire import PanelWire
-
     end = {
         "seq": made[-1]["seq"] + 1,
         "run": 1,

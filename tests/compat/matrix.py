@@ -41,9 +41,21 @@ COLAB = (
 )  # fmt: skip
 KERNEL = ("-m", "kernel and not browser and not local_model", "tests/notebook")
 # What is drawn, transformed and typed, without a kernel; what another IPython can break.
-SHOWN = ("-n", "2", "-m", "not browser and not kernel and not local_model and not serial", "tests/notebook")
+SHOWN = (
+    "-n",
+    "2",
+    "-m",
+    "not browser and not kernel and not local_model and not serial",
+    "tests/notebook",
+)
 # The whole engine under another Python.
-UNIT = ("-n", "2", "-m", "not browser and not kernel and not local_model and not serial and not slow", "tests")
+UNIT = (
+    "-n",
+    "2",
+    "-m",
+    "not browser and not kernel and not local_model and not serial and not slow",
+    "tests",
+)
 SETS = (
     Set("colab", "3.13", COLAB, (KERNEL, SHOWN)),
     Set("ipykernel629", "3.11", ("ipython>=8,<9", "ipykernel==6.29.5"), (KERNEL,)),

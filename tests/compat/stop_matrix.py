@@ -5,6 +5,8 @@ Plays the panel's front end over the kernel's own channels: runs a cell that str
 Answered: the button would be shown, so a click must end the run at once. Not answered: the line
 "stop with Kernel > Interrupt" would be shown, so an interrupt must do it; a click that still gets
 through later must do nothing, not even to the next run. ``EXPECTED`` says what each kernel does.
+A tool that needs approval is asked about by the same rule: on the panel where Stop is shown, else by
+the kernel's stdin (D20).
 
     python -m tests.compat.stop_matrix          (this interpreter's ipykernel)
 """
@@ -30,6 +32,16 @@ from notebook_agent import ScriptedModel
 m = ScriptedModel([" ".join(f"word{i}" for i in range(120))], delay_s=0.02, name="slow")
 quick = ScriptedModel(["A quick reply."])
 _ = %agent model @m
+from notebook_agent import tool
+from notebook_agent.providers.scripted import Reply
+from notebook_agent.core.messages import ToolCallPart
+ran = []
+@tool(confirm=True)
+def delete(path: str) -> str:
+    "Delete a file."
+    ran.append(path)
+    return "gone"
+make = lambda: ScriptedModel([Reply(tool_calls=[ToolCallPart("c1", "delete", {"path": "a.txt"})]), "Done."], name="asks")
 magics = get_ipython().magics_manager.registry["AgentMagics"]
 """
 CELLS = {
@@ -61,6 +73,7 @@ class FrontEnd:
     replies: dict[str, tuple[float, dict[str, Any]]] = field(default_factory=dict)
     idle: dict[str, float] = field(default_factory=dict)
     out: dict[str, str] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)  # prompts of stdin
     subshell: str = ""
 
     def __post_init__(self) -> None:
@@ -93,7 +106,11 @@ class FrontEnd:
         while not until():
             if time.monotonic() >= end:
                 return False
-            for get, take in ((self.client.get_iopub_msg, self._iopub), (self.client.get_shell_msg, self._shell)):  # fmt: skip
+            for get, take in (
+                (self.client.get_iopub_msg, self._iopub),
+                (self.client.get_shell_msg, self._shell),
+                (self.client.get_stdin_msg, lambda m: self.asked.append(m["content"]["prompt"])),
+            ):
                 try:
                     take(get(timeout=0.005))
                 except Empty:
@@ -223,6 +240,36 @@ def try_stop(front: FrontEnd, cell: str, road: str) -> Found:
     return Found(cell, road, shown, hello_s, stop_s, deltas, by, tuple(trouble))
 
 
+def approval(front: FrontEnd, road: str) -> Iterator[str]:
+    """A tool asks: on the panel where its clicks arrive, else by stdin; allowed, it runs (D20)."""
+    front.ops.clear()
+    front.asked.clear()
+    front.run("ran.clear()\nasks = make()")
+    sent = front.send("%%agent --fresh -m @asks -t delete\ndelete it")
+    front.pump(lambda: len(front.ops), 10)
+    run, nonce = front.newest_run(), f"approval-{road}-{sent}"
+    front.say({"t": "hello", "nonce": nonce}, road)
+
+    def question() -> dict[str, Any] | None:
+        states = (op.get("state") or op.get("full", {}).get("state") for _, _, op in front.ops)
+        return next((s["ask"] for s in states if s and s.get("ask")), None)
+
+    if not front.pump(lambda: question() or front.asked, 5):
+        yield f"approval by {road}: nobody was asked"
+    shown = bool((front.answered(nonce) or {}).get("stop"))
+    ask = question()
+    if (ask is not None) != shown or bool(front.asked) == shown:
+        yield f"approval by {road}: Stop {shown}, panel asked {ask}, stdin asked {front.asked}"
+    if ask is not None:
+        front.say({"t": "answer", "run": run, "n": ask["n"], "allow": True}, road)
+    else:
+        front.client.input("y")
+    front.pump(lambda: sent in front.replies and sent in front.idle, 5)
+    said = front.run("print(ran, _.status.value)").strip()
+    if said != "['a.txt'] completed":
+        yield f"approval by {road}: {said}"
+
+
 def after(front: FrontEnd, cell: str) -> Iterator[str]:
     """The run is cancelled, nothing is left running, and a late click is forgotten."""
     status = "h.result.status.value" if cell == "background" else "_.status.value"
@@ -244,11 +291,11 @@ def background_cancel(front: FrontEnd) -> list[str]:
     return trouble if said == ["cancelled", "True", "0"] else [*trouble, f"cancel(): {said}"]
 
 
-def matrix() -> tuple[str, list[Found], list[str]]:
+def matrix() -> tuple[str, list[Found], int, list[str]]:
     """Every cell on every road of this interpreter's kernel.
 
     Returns:
-        Versions, what was found, and everything that is wrong.
+        Versions, what was found, how many checks there were, and everything that is wrong.
     """
     import ipykernel
     import IPython
@@ -265,6 +312,8 @@ def matrix() -> tuple[str, list[Found], list[str]]:
             front.run("%%agent --fresh -m @quick\nthe engine loads")
             found = [try_stop(front, cell, road) for road in roads for cell in CELLS]
             wrong = background_cancel(front)
+            wrong += [line for road in roads for line in approval(front, road)]
+            checks = len(found) + 1 + len(roads)
         finally:
             front.close()
     for one in found:
@@ -272,11 +321,11 @@ def matrix() -> tuple[str, list[Found], list[str]]:
         if one.shown != (first <= version < past):
             wrong.append(f"{one.cell} by {one.road}: Stop {'is' if one.shown else 'is not'} shown")
         wrong += [f"{one.cell} by {one.road}: {words}" for words in one.trouble]
-    return names, found, wrong
+    return names, found, checks, wrong
 
 
 def main() -> int:
-    names, found, wrong = matrix()
+    names, found, checks, wrong = matrix()
     print(f"Stop, {names}")
     for one in found:
         hello = "no answer" if one.hello_s is None else f"hello {one.hello_s * 1e3:4.0f} ms"
@@ -284,7 +333,7 @@ def main() -> int:
         print(f"  {one.cell:10} {one.road:8} {hello:13} -> {offer}, stopped by {one.by:9} in {one.stop_s * 1e3:4.0f} ms, {one.deltas} flushes")  # fmt: skip
     for line in wrong:
         print(f"  WRONG: {line}")
-    print(json.dumps({"kernel": names, "checks": len(found) + 1, "wrong": len(wrong)}))
+    print(json.dumps({"kernel": names, "checks": checks, "wrong": len(wrong)}))
     return 1 if wrong else 0
 
 
