@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from notebook_agent.core.log_view import paired
-from notebook_agent.core.messages import Message, Role, TextPart, ToolCallPart, ToolResultPart
-from notebook_agent.core.trim import SUMMARY_MARK
+from notebook_agent.core.messages import Message, Role, ToolCallPart, ToolResultPart
+from notebook_agent.core.trim import is_summary
 
 __all__ = [
-    "SUMMARY_PREFIX",
     "Kept",
     "asks",
-    "is_earlier",
     "keep_tail",
     "left_open",
     "newest_ask",
@@ -29,7 +26,6 @@ __all__ = [
 ]
 
 Count = Callable[[Message], int]
-SUMMARY_PREFIX: Final = f"{SUMMARY_MARK[1]}. It stands for messages that are no longer sent.]\n\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +40,9 @@ class Kept:
     summaries: tuple[int, ...] = ()
 
 
-def is_earlier(message: Message) -> bool:
-    """Whether a message is an earlier summary: by its id, or by the whole of its first line.
-
-    A question that merely begins with the word is a question, and stays verbatim.
-    """
-    if message.id.startswith(SUMMARY_MARK[0]):
-        return True
-    first = message.parts[0] if message.parts else None
-    return (
-        message.role is Role.USER
-        and isinstance(first, TextPart)
-        and first.text.startswith(SUMMARY_PREFIX)
-    )
-
-
 def asks(message: Message) -> bool:
     """Whether a turn starts here: a user's message that is no tool result and no summary."""
-    return _from_user(message) and not is_earlier(message)
+    return _from_user(message) and not is_summary(message)
 
 
 def _from_user(message: Message) -> bool:
@@ -157,7 +138,7 @@ def keep_tail(
     """
     n = len(messages)
     pairs = pairs_of(messages)
-    earlier = {at for at, message in enumerate(messages) if is_earlier(message)}
+    earlier = {at for at, message in enumerate(messages) if is_summary(message)}
     starts = [at for at, m in enumerate(messages) if at not in earlier and _from_user(m)]
     behind = [0] * (n + 1)  # tokens from here to the end
     for at in range(n - 1, -1, -1):
@@ -225,7 +206,7 @@ def truncate(
     if newest is not None:
         kept.add(newest)
     for at in range(split):
-        if messages[at].role is Role.SYSTEM or is_earlier(messages[at]):
+        if messages[at].role is Role.SYSTEM or is_summary(messages[at]):
             kept.add(at)
     # results that answer message 0's calls come along
     kept |= {result for call, result in pairs if call == 0}

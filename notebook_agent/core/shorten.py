@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from notebook_agent.core.compaction_cut import is_earlier, newest_ask
+from notebook_agent.core.compaction_cut import newest_ask
 from notebook_agent.core.messages import (
     Message,
     MessagePart,
@@ -18,6 +18,7 @@ from notebook_agent.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from notebook_agent.core.trim import is_summary
 
 __all__ = ["PRUNED", "prune_outputs", "shorten", "shorten_to"]
 
@@ -50,7 +51,7 @@ def shorten_to(
         for at, message in enumerate(messages)
         if at != newest
         and message.role is not Role.SYSTEM
-        and not is_earlier(message)
+        and not is_summary(message)
         and costs[at] > least
     ]
     if not loose:

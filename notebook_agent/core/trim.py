@@ -6,20 +6,31 @@ Source: Turn FSM, "BuildingContext" (B24, 3.3 #11).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
-from notebook_agent.core.messages import Message, Role
+from notebook_agent.core.messages import Message, Role, TextPart
 
-__all__ = ["SUMMARY_MARK", "is_summary", "trim"]
+__all__ = ["SUMMARY_ID", "SUMMARY_PREFIX", "is_summary", "trim"]
 
-# How a summary is known: the id that the compactor gives it, or the words it begins with.
-SUMMARY_MARK = ("summary", "[Summary of the earlier conversation")
+# How a summary is known: the id that the compactor gives it, or the whole first line.
+SUMMARY_ID: Final = "summary"
+SUMMARY_PREFIX: Final = (
+    "[Summary of the earlier conversation. It stands for messages that are no longer sent.]\n\n"
+)
 
 
 def is_summary(message: Message) -> bool:
-    """Whether the message is a compaction's summary."""
-    mark, words = SUMMARY_MARK
-    return message.id.startswith(mark) or (
-        message.role is Role.USER and message.text_content().startswith(words)
+    """Whether the message is a compaction's summary: by its id, or by the whole first line.
+
+    A question that merely begins with the same word is a question, and stays verbatim.
+    """
+    if message.id.startswith(SUMMARY_ID):
+        return True
+    first = message.parts[0] if message.parts else None
+    return (
+        message.role is Role.USER
+        and isinstance(first, TextPart)
+        and first.text.startswith(SUMMARY_PREFIX)
     )
 
 

@@ -26,6 +26,7 @@ from notebook_agent.engine.cancel import CancelSignal
 from notebook_agent.engine.store.base import ToolExecution
 from notebook_agent.engine.store.run_file import RunBundle
 from notebook_agent.engine.tools import Tool
+from notebook_agent.engine.tools.output import Output
 from notebook_agent.errors import AgentError, ErrorKind, ProviderError
 from notebook_agent.providers.base import Capabilities
 
@@ -328,7 +329,7 @@ def recorded_tools(names: Sequence[str], executions: Sequence[ToolExecution]) ->
 def _answer(name: str, executions: Sequence[ToolExecution]) -> Callable[..., Any]:
     left = [one for one in executions if one.tool_name == name]
 
-    async def answer(**given: Any) -> str:
+    async def answer(**given: Any) -> Output:
         if not left:
             raise LookupError("the recording has no result for this call")
         wanted = _canonical(json.dumps(given))
@@ -336,7 +337,7 @@ def _answer(name: str, executions: Sequence[ToolExecution]) -> Callable[..., Any
         left.remove(one)
         if one.is_error:
             raise _as_raised(one.result)
-        return one.result
+        return Output(one.result, one.images)
 
     return answer
 

@@ -18,7 +18,6 @@ from typing import Any
 from notebook_agent.core import agent_events as ev
 from notebook_agent.core import outcomes as o
 from notebook_agent.core.compaction import CompactionPolicy
-from notebook_agent.core.compaction_cut import SUMMARY_PREFIX
 from notebook_agent.core.context import TokenCounter
 from notebook_agent.core.messages import Message, Role
 from notebook_agent.core.policy import RuntimePolicy
@@ -27,6 +26,7 @@ from notebook_agent.core.request import RequestOptions, ToolConstraint, ToolSche
 from notebook_agent.core.result import RunResult
 from notebook_agent.core.session import Session
 from notebook_agent.core.settings import RetryPolicy, StreamTimeouts
+from notebook_agent.core.trim import SUMMARY_PREFIX
 from notebook_agent.core.turn_fsm import TurnState
 from notebook_agent.engine.cancel import CancelSignal
 from notebook_agent.engine.clock import SYSTEM, Surroundings

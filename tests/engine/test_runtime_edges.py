@@ -10,12 +10,13 @@ import pytest
 
 from notebook_agent.core.breaker import BreakerConfig
 from notebook_agent.core.compaction import CompactionPolicy
+from notebook_agent.core.compaction_cut import asks
 from notebook_agent.core.messages import Message, Role, TextPart, ToolCallPart, ToolResultPart
 from notebook_agent.core.policy import RuntimePolicy
 from notebook_agent.core.request import RequestOptions
 from notebook_agent.core.sendable import cleaned, sendable, with_call_ids
 from notebook_agent.core.session import RunStatus, Session
-from notebook_agent.core.trim import trim
+from notebook_agent.core.trim import SUMMARY_PREFIX, is_summary, trim
 from notebook_agent.engine.clock import pinned
 from notebook_agent.engine.conversation import Conversation
 from notebook_agent.engine.memory import InMemoryLoopMemory
@@ -225,6 +226,32 @@ def test_L124_the_loop_detector_stops_a_run() -> None:
     assert run(runtime, "again").status is RunStatus.COMPLETED
 
 
+@pytest.mark.parametrize(
+    ("given", "tools"),
+    [
+        (ToolCallPart("", "look", {"at": "sky"}), ()),  # the tools are switched off
+        (ToolCallPart("", "lock", {"at": "sky"}), None),  # there is no such tool
+        (ToolCallPart("", "look", {"where": "sky"}), None),  # never the right arguments
+        (ToolCallPart("", "look", ["sky"], '["sky"]'), None),  # no object
+    ],
+    ids=["off", "unknown", "invalid", "no_object"],
+)
+def test_L124_calls_that_are_refused_again_and_again_are_a_loop(given, tools) -> None:
+    runtime = make(Reply(tool_calls=[given]), tools=[look])
+    error = failing(runtime, tools=tools)
+    assert isinstance(error, LoopDetected)
+    assert (error.repetitions, len(error.result.turns)) == (10, 10)
+    warned = [
+        e for e in runtime.store.events(error.result.run.id) if type(e).__name__ == "LoopWarning"
+    ]
+    assert [e.repetitions for e in warned] == [3, 6, 9]
+
+
+def test_L124_refused_calls_that_differ_are_no_loop() -> None:
+    replies = [Reply(tool_calls=[ToolCallPart("", "nothing", {"n": n})]) for n in range(12)]
+    assert run(make([*replies, "Done."])).text == "Done."
+
+
 @pytest.mark.parametrize("action", ["warn", "stop", "compact"])
 def test_L124_final_answers_that_repeat(action) -> None:
     log = Log()
@@ -242,7 +269,7 @@ def test_L124_final_answers_that_repeat(action) -> None:
 def test_trim_keeps_summary_system_newest_question_and_pairs() -> None:
     call = Message(Role.ASSISTANT, (ToolCallPart("c", "f", {}),))
     result = Message.tool_results((ToolResultPart("c", "f", "r"),))
-    old = Message.user("[Summary of the earlier conversation. x", id="m1")
+    old = Message.user(SUMMARY_PREFIX + "x", id="m1")
     messages = [
         Message(Role.SYSTEM, (TextPart("s"),)),
         old,
@@ -261,6 +288,20 @@ def test_trim_keeps_summary_system_newest_question_and_pairs() -> None:
     assert kept(5) == kept(4)  # half a pair is never kept
     assert kept(6) == (messages[0], old, *messages[3:])
     assert kept(0) == (messages[0], old, messages[6])
+
+
+def test_P01_a_question_that_begins_like_a_summary_is_a_question() -> None:
+    first = SUMMARY_PREFIX.partition("\n")[0]
+    for text in ("[Summary of the earlier conversation] please", first, f" {first}\n\nx"):
+        question = Message.user(text, id="message_1")
+        assert not is_summary(question)
+        assert asks(question)
+        assert (
+            trim([question, Message.user("newest")], 1, lambda m: 1)[0].text_content() == "newest"
+        )
+    assert is_summary(Message.user(SUMMARY_PREFIX + "x"))
+    assert is_summary(Message.user("anything", id="summary_7"))
+    assert not asks(Message.user(SUMMARY_PREFIX + "x"))
 
 
 def test_call_ids_are_made_unique() -> None:

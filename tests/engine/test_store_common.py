@@ -484,7 +484,8 @@ def test_B75_started_then_finished_is_one_row(session):
     session.start_tool(execution())
     session.start_tool(execution(id="x2", call_id="c2"))
     assert [x.status for x in session.tool_executions("r1")] == ["started", "started"]
-    done = execution(status="ok", result="3", duration_s=0.125)
+    images = (ImagePart("data:image/png;base64,AAAA", 3, 4), ImagePart("https://h.example/a.png"))
+    done = execution(status="ok", result="3", duration_s=0.125, images=images)
     session.finish_tool(done)
     session.finish_tool(execution(id="x3", call_id="c3", status="not_found", is_error=True))
     kept = session.tool_executions("r1")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from notebook_agent.core import agent_events as ev
 from notebook_agent.core import outcomes as o
 from notebook_agent.core.log_view import conversation
-from notebook_agent.core.messages import Message, Role, ToolCallPart, ToolResultPart
+from notebook_agent.core.messages import ImagePart, Message, Role, ToolCallPart, ToolResultPart
 from notebook_agent.core.session import Run, RunStatus, Turn, UnservedTurn
 from notebook_agent.engine.store.base import Commit, MessageRecord, ToolExecution
 from notebook_agent.engine.store.jsonl import check_file, export_runs, import_runs, run_file_path
@@ -72,6 +72,7 @@ def failed_run(store, run_id: str = "r2") -> None:
     store.finish_tool(ToolExecution(
         id=f"{run_id}x", session_id="s1", run_id=run_id, turn=0, call_id="c", tool_name="f",
         arguments=SECRET, status="ok", result=SECRET, duration_s=0.5, created_at=T0,
+        images=(ImagePart(f"data:image/png;base64,{SECRET}", 2, 3),),
     ))  # fmt: skip
 
 

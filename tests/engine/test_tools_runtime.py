@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from notebook_agent.core.messages import ToolCallPart
+from notebook_agent.core.messages import ImagePart, ToolCallPart
 from notebook_agent.core.policy import RuntimePolicy
 from notebook_agent.engine.cancel import CancelSignal
 from notebook_agent.engine.observers import Observer, ObserverHub
@@ -474,10 +474,10 @@ def test_a_cancel_does_not_wait_long_for_a_busy_store(caplog):
     assert "stays started" in caplog.text
 
 
-def execution(call_id, status, *, result="", turn=0, name="f"):
+def execution(call_id, status, *, result="", turn=0, name="f", images=()):
     return ToolExecution(
         id="old", session_id="s", run_id="r", turn=turn, call_id=call_id, tool_name=name,
-        arguments="{}", status=status, result=result, is_error=status != "ok",
+        arguments="{}", status=status, result=result, is_error=status != "ok", images=images,
     )  # fmt: skip
 
 
@@ -520,6 +520,23 @@ def test_B75_resume_reuses_runs_and_answers_interrupted():
     assert ran == ["again", "f", "again"]
     closed = [r.call_id for k, r in rows.log if k == "finish" and r.status == "interrupted"]
     assert closed == ["b", "c", "g", "h", "i"]
+
+
+def test_B75_a_reused_result_has_its_picture():
+    image = ImagePart("data:image/png;base64,iVBORw0KGgo=", 3, 4)
+
+    @tool
+    async def f():
+        return ["seen", image]
+
+    runtime, rows, *_ = make(f)
+    first = run_virtual(go(runtime, call("f", id="a")))
+    finished = [row for kind, row in rows.log if kind == "finish"]
+    assert [row.images for row in finished] == [(image,)]
+    kept = execution("a", "ok", result=finished[0].result, images=finished[0].images)
+    again = run_virtual(go(make(f)[0], call("f", id="a"), done={"a": kept}))
+    assert again == first
+    assert again[0].images == (image,)
 
 
 # --- threads ------------------------------------------------------------------------------

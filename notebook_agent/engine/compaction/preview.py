@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from notebook_agent.core.compaction import classify, target_tokens
-from notebook_agent.core.compaction_cut import Kept, is_earlier
+from notebook_agent.core.compaction_cut import Kept
 from notebook_agent.core.context import sum_tokens
 from notebook_agent.core.messages import Message
+from notebook_agent.core.trim import is_summary
 from notebook_agent.engine.compaction.strategies import (
     Task,
     extractive,
@@ -98,7 +99,7 @@ def _rows(task: Task, ready: Task, draft: Draft | None) -> list[PreviewRow]:
     for place, message in enumerate(task.messages):
         found = stays.get(id(message)) or by_id.get(message.id)
         if found is None:
-            fate = "updated" if is_earlier(message) else gone
+            fate = "updated" if is_summary(message) else gone
         else:
             fate = "kept" if found is message else "shortened"
         rows.append(

@@ -9,13 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from notebook_agent.core.compaction import CompactionPolicy, keep_budget, target_tokens
-from notebook_agent.core.compaction_cut import (
-    SUMMARY_PREFIX,
-    Kept,
-    keep_tail,
-    pull_together,
-    truncate,
-)
+from notebook_agent.core.compaction_cut import Kept, keep_tail, pull_together, truncate
 from notebook_agent.core.context import TokenCounter, sum_tokens
 from notebook_agent.core.extract import (
     Extractor,
@@ -25,6 +19,7 @@ from notebook_agent.core.extract import (
 )
 from notebook_agent.core.messages import Message, Role, TextPart
 from notebook_agent.core.shorten import prune_outputs, shorten_to
+from notebook_agent.core.trim import SUMMARY_PREFIX
 from notebook_agent.engine.clock import Surroundings
 from notebook_agent.engine.compaction_values import Draft
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from notebook_agent.core.compaction_cut import is_earlier, left_open, newest_ask
+from notebook_agent.core.compaction_cut import left_open, newest_ask
 from notebook_agent.core.messages import Message
+from notebook_agent.core.trim import is_summary
 from notebook_agent.engine.compaction.strategies import Task
 from notebook_agent.engine.compaction_values import CompactionState, SummaryFailed
 
@@ -41,7 +42,7 @@ def done_words(task: Task, removed: int, shortened: int) -> str:
     parts = [f"{removed:,} messages left out"] if removed else []
     if shortened:
         parts.append(f"{shortened:,} shortened")
-    earlier = sum(1 for message in task.messages if is_earlier(message))
+    earlier = sum(1 for message in task.messages if is_summary(message))
     if earlier:
         parts.append("the earlier summary updated")
     if not parts:

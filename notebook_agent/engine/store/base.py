@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from notebook_agent.core.agent_events import AgentEvent
-from notebook_agent.core.messages import Message
+from notebook_agent.core.messages import ImagePart, Message
 from notebook_agent.core.response import Usage
 from notebook_agent.core.run_state import RunState
 from notebook_agent.core.session import Run, RunEventRecord, RunStatus, Turn, UnservedTurn
@@ -101,7 +101,8 @@ class MessageRecord:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolExecution:
     """One call of one tool (B53): ``status`` started, ok, error, timeout, cancelled, invalid,
-    not_found, denied, interrupted. ``duration_s`` is the real one."""
+    not_found, denied, interrupted. ``duration_s`` is the real one; ``images`` are the result's,
+    so that a result that is used again on resume has its pictures."""
 
     id: str
     session_id: str
@@ -115,6 +116,7 @@ class ToolExecution:
     is_error: bool = False
     duration_s: float | None = None
     created_at: float = 0.0
+    images: tuple[ImagePart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -163,7 +163,10 @@ def clean_run(run: Run) -> Run:
 
 def clean_execution(execution: ToolExecution) -> ToolExecution:
     """The tool row as stores keep it."""
-    return _clean_fields(execution)
+    execution = _clean_fields(execution)
+    if not execution.images:
+        return execution
+    return replace(execution, images=tuple(map(_clean_fields, execution.images)))
 
 
 def clean_snapshot(snapshot: Snapshot) -> Snapshot:

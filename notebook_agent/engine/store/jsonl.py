@@ -221,7 +221,8 @@ def _lines(
         for record in records:
             yield {"type": "record", **record.to_json()}
         for execution in store.tool_executions(run.id):
-            yield {"type": "execution", **asdict(execution)}
+            line = {"type": "execution", **asdict(execution)}
+            yield line if execution.images else {k: v for k, v in line.items() if k != "images"}
         told = {event for record in records for event in map(_key, record.events)}
         for event in store.events(run.id):
             if _key(event) not in told:

@@ -149,7 +149,10 @@ def _event(event: Mapping[str, Any], hide: Hide) -> dict[str, Any]:
 
 
 def _execution(line: dict[str, Any], hide: Hide) -> dict[str, Any]:
-    return line | {"arguments": hide(line["arguments"]), "result": hide(line["result"])}
+    line = line | {"arguments": hide(line["arguments"]), "result": hide(line["result"])}
+    if "images" in line:
+        line["images"] = [_part(dict(image), hide) for image in line["images"]]
+    return line
 
 
 def _error(error: Mapping[str, Any] | None, hide: Hide) -> dict[str, Any] | None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from notebook_agent.core.agent_events import AgentEvent, event_from_json
-from notebook_agent.core.messages import Message
+from notebook_agent.core.messages import ImagePart, Message
 from notebook_agent.core.replay import Mismatch
 from notebook_agent.core.run_state import RunState
 from notebook_agent.core.session import Run, RunEventRecord, Turn, UnservedTurn
@@ -219,6 +219,7 @@ def _take_line(file: RunFile, line: dict[str, Any]) -> None:
             _record(file, file.runs[-1], line)
         case "execution":
             known = {k: line[k] for k in _EXECUTION_FIELDS if k in line}
+            known["images"] = tuple(ImagePart(**one) for one in known.get("images", ()))
             file.runs[-1].executions.append(ToolExecution(**known))
         case "event":
             file.runs[-1].events.append(event_from_json(line["event"]))

@@ -115,7 +115,8 @@ CREATE TABLE executions (
     run_id TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE, session_id TEXT NOT NULL,
     turn INTEGER NOT NULL, call_id TEXT NOT NULL, tool_name TEXT NOT NULL,
     arguments TEXT NOT NULL, status TEXT NOT NULL, result TEXT NOT NULL,
-    is_error INTEGER NOT NULL, duration_s REAL, created_at REAL NOT NULL, UNIQUE (run_id, id));
+    is_error INTEGER NOT NULL, duration_s REAL, created_at REAL NOT NULL, images TEXT,
+    UNIQUE (run_id, id));
 
 CREATE TABLE snapshots (
     run_id TEXT PRIMARY KEY REFERENCES runs(id) ON DELETE CASCADE, session_id TEXT NOT NULL,

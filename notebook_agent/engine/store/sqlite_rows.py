@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from notebook_agent.core import outcomes as o
-from notebook_agent.core.messages import Message
+from notebook_agent.core.messages import ImagePart, Message
 from notebook_agent.core.response import Ending, StopReason, Usage
 from notebook_agent.core.session import (
     Run,
@@ -162,18 +163,20 @@ _ENDINGS: Final[Mapping[str | None, Ending | None]] = {None: None, **{e.value: e
 
 EXECUTION_COLUMNS: Final = (
     "id, session_id, run_id, turn, call_id, tool_name, arguments, status, result, is_error,"
-    " duration_s, created_at"
+    " duration_s, created_at, images"
 )
 _EXECUTION_NAMES: Final = tuple(name.strip() for name in EXECUTION_COLUMNS.split(","))
 
 
 def execution_to_row(row: ToolExecution) -> tuple[Any, ...]:
-    return tuple(getattr(row, name) for name in _EXECUTION_NAMES)
+    images = _encode([asdict(image) for image in row.images]) if row.images else None
+    return (*(getattr(row, name) for name in _EXECUTION_NAMES[:-1]), images)
 
 
 def execution_from_row(row: Sequence[Any]) -> ToolExecution:
     data: dict[str, Any] = dict(zip(_EXECUTION_NAMES, row, strict=True))
     data["is_error"] = bool(data["is_error"])
+    data["images"] = tuple(ImagePart(**one) for one in loads(data["images"] or "[]"))
     return ToolExecution(**data)
 
 

@@ -275,7 +275,12 @@ class CallRunner:
         text = truncate_output(clean_text(raw.text))
         bad = raw.status != "ok"
         row = replace(
-            row, status=raw.status, result=text, is_error=bad, duration_s=row.duration_s or 0.0
+            row,
+            status=raw.status,
+            result=text,
+            is_error=bad,
+            duration_s=row.duration_s or 0.0,
+            images=raw.images,
         )
         await self._write(row, start=False)
         result = ToolResultPart(row.call_id, row.tool_name, text, bad, raw.images)

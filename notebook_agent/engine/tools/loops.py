@@ -81,11 +81,18 @@ def _whole(name: str, value: object, floor: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """What a detector saw: ``pattern`` in words, how often, and whether the run must stop."""
+    """What a detector saw: ``pattern`` in words, how often, whether the run must stop, and
+    whether the results were not looked at."""
 
     pattern: str
     repetitions: int
     stop: bool = False
+    blind: bool = False
+
+    @property
+    def words(self) -> str | None:
+        """The pattern as a sentence, None where the results were looked at too."""
+        return None if not self.blind else f"Stopped: {self.pattern}."
 
 
 def fingerprint(tool: str, given: Any, primary: str | None = None) -> str:
@@ -136,16 +143,20 @@ class DoomLoopDetector:
         self._calls.append((tool, fingerprint(tool, given)))
         prints = [one for _, one in self._calls]
         if len(prints) >= 3 and len(set(prints[-3:])) == 1:
-            return Repeat(f"three equal calls in a row: {_short(prints[-1])}", 3, stop=True)
+            return Repeat(
+                f"three equal calls in a row: {_short(prints[-1])}", 3, stop=True, blind=True
+            )
         for length in range(2, _MAX_CYCLE + 1):
             last = prints[-length:]
             if len(prints) >= 3 * length and prints[-3 * length :] == last * 3:
                 names = " -> ".join(name for name, _ in list(self._calls)[-length:])
-                return Repeat(f"a cycle of {length} calls seen 3 times: {names}", 3, stop=True)
+                return Repeat(
+                    f"a cycle of {length} calls seen 3 times: {names}", 3, stop=True, blind=True
+                )
         often = self._policy.same_tool
         names_in_row = [name for name, _ in self._calls][-often:] if often else []
         if often and len(names_in_row) == often and len(set(names_in_row)) == 1:
-            return Repeat(f"{tool} called {often} times in a row", often, stop=True)
+            return Repeat(f"{tool} called {often} times in a row", often, stop=True, blind=True)
         return None
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import io
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
@@ -19,12 +20,28 @@ from notebook_agent.core.messages import ImagePart, TextPart
 from notebook_agent.core.pixels import media_type, pixel_size
 from notebook_agent.core.text import clean_json, clean_text
 
-__all__ = ["MAX_BYTES", "MAX_LINES", "image_of", "image_part", "to_output", "truncate_output"]
+__all__ = [
+    "MAX_BYTES",
+    "MAX_LINES",
+    "Output",
+    "image_of",
+    "image_part",
+    "to_output",
+    "truncate_output",
+]
 
 MAX_LINES: Final = 2_000
 MAX_BYTES: Final = 50 * 1024
 _JSON_KINDS: Final = (Mapping, list, tuple, set, frozenset, int, float)
 _MAX_ROWS: Final = 60  # rows of a frame in the text; the shape tells the rest
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A result that is already text and images: it is taken as it is."""
+
+    text: str
+    images: tuple[ImagePart, ...] = ()
 
 
 def to_output(value: Any) -> tuple[str, tuple[ImagePart, ...]]:
@@ -50,6 +67,9 @@ def _text_of(value: Any, images: list[ImagePart]) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, TextPart):
+        return value.text
+    if isinstance(value, Output):
+        images += value.images
         return value.text
     image = image_of(value)
     if image is not None:

@@ -162,11 +162,15 @@ class ToolRuntime:
                 description=f"{seen.pattern} ({seen.repetitions} times)",
             )
         )
-        raise LoopDetected(seen.pattern, seen.repetitions)
+        raise LoopDetected(seen.pattern, seen.repetitions, seen.words)
 
-    def _look(self, tool: Tool, call: ToolCallPart, mark: str, batch: Batch) -> Repeat | None:
+    def _look(
+        self, tool: Tool | None, call: ToolCallPart, mark: str, batch: Batch
+    ) -> Repeat | None:
         """Tell the loop detector of a finished call; observers hear a warning."""
-        seen = self._detector.observe(call.name, call.input, mark, primary=tool.primary)
+        primary = None if tool is None else tool.primary
+        given = call.raw if call.input is None else call.input
+        seen = self._detector.observe(call.name, given, mark, primary=primary)
         if seen is not None and not seen.stop:
             self._runner.hub.fire("on_loop_detected", LoopSeen(seen.pattern, seen.repetitions))
             self._runner.emit(
@@ -249,31 +253,42 @@ class _Work:
         if old is None:
             return None
         if old.status not in _UNKNOWN_END:
-            part = ToolResultPart(call.id, call.name, old.result, old.is_error)
+            part = ToolResultPart(call.id, call.name, old.result, old.is_error, old.images)
             return Finished(part, old.status, "")
         end = await self._runner.interrupted(old)
         return None if tool is not None and tool.idempotent else end
 
     async def _fresh(self, call: ToolCallPart, tool: Tool | None) -> Finished:
-        runner, batch = self._runner, self._batch
+        runner = self._runner
         if tool is None:
             names = ", ".join(self._owner.registry.names()) or "none"
             text = f"Tool {call.name!r} is not available. Available tools: {names}."
-            return await runner.answer(call, batch, "not_found", text)
+            return await self._refused(tool, call, "not_found", text)
         if not isinstance(call.input, dict):
             text = f"Invalid arguments for {call.name!r}: {_not_object(call)}"
-            return await runner.answer(call, batch, "invalid", text)
+            return await self._refused(tool, call, "invalid", text)
         args, kwargs, faults = tool.prepare(copy.deepcopy(call.input))
         if faults:
             text = f"Invalid arguments for {call.name!r}: {'; '.join(faults)}"
-            return await runner.answer(call, batch, "invalid", text)
+            return await self._refused(tool, call, "invalid", text)
         if tool.confirm:
             async with self._owner._asking:  # one question at a time
                 refusal = await runner.allowed(call)
             if refusal is not None:
                 text = f"Tool {call.name!r} was not run: {refusal}."
-                return await runner.answer(call, batch, "denied", text)
+                return await self._refused(tool, call, "denied", text)
         return await self._dispatched(tool, call, args, kwargs)
+
+    async def _refused(
+        self, tool: Tool | None, call: ToolCallPart, status: str, text: str
+    ) -> Finished:
+        """A call that is answered without being run. The same one again and again is a loop like
+        any other: to the model its answer is a result (L124)."""
+        end = await self._runner.answer(call, self._batch, status, text)
+        seen = self._owner._look(tool, call, end.result_hash, self._batch)
+        if seen is not None and seen.stop:
+            self._owner._stop(seen, self._batch)
+        return end
 
     async def _dispatched(
         self, tool: Tool, call: ToolCallPart, args: list[Any], kwargs: dict[str, Any]
