@@ -249,10 +249,12 @@ class TokenBudgetExhausted(AgentError):
 
 
 class LoopDetected(AgentError):
-    """The same tool call gave the same result too often (L124)."""
+    """The same tool call gave the same result too often (L124), or, in strict mode, was asked
+    for again and again whatever the results (B55): ``message`` then says so.
+    """
 
-    def __init__(self, pattern: str, repetitions: int) -> None:
-        super().__init__(f"Stopped: {pattern} gave the same result {repetitions} times.")
+    def __init__(self, pattern: str, repetitions: int, message: str | None = None) -> None:
+        super().__init__(message or f"Stopped: {pattern} gave the same result {repetitions} times.")
         self.pattern = pattern
         self.repetitions = repetitions
 

@@ -31,6 +31,7 @@ from notebook_agent.core.turn_fsm import TurnState, resolve
 from notebook_agent.engine.compactor import Guidance
 from notebook_agent.engine.failures import as_agent_error, rescue_failed
 from notebook_agent.engine.runtime import AgentRuntime
+from notebook_agent.engine.tools import LoopPolicy
 from notebook_agent.errors import (
     AgentError,
     Cancelled,
@@ -519,3 +520,34 @@ def test_M3_only_failing_runs_trip_and_the_breaker_outlives_them() -> None:
     assert b.requests == []  # the run that trips is not served by the backup
     assert run(runtime).run.turns[0].model == "fake:b"
     assert log.names(*QUIET).count("on_fallback") == 1
+
+
+def test_B55_strict_mode_stops_before_the_third_equal_call_and_says_why() -> None:
+    """Result-blind rules are opt-in; they do not claim that results were equal."""
+    ran = []
+
+    def grows(q: str) -> str:
+        """Give another answer each time."""
+        ran.append(q)
+        return str(len(ran))
+
+    asks = [call_events('{"q":"a"}', name="grows") for _ in range(5)]
+    calm = runtime_of(Fake([*asks, text_events("done")]), tools=[grows])
+    assert run(calm).text == "done"  # the results change: progress
+    ran.clear()
+    strict = runtime_of(Fake(list(asks)), tools=[grows], loops=LoopPolicy(strict=True))
+    error = failing(strict)
+    check_run(strict, error.result)
+    assert len(ran) == 2
+    assert "three equal calls in a row" in str(error)
+    assert "same result" not in str(error)
+    same = runtime_of(
+        Fake([two_calls("a") for _ in range(20)]), tools=[find], loops=LoopPolicy(stop_at=4)
+    )
+    assert "gave the same result 4 times" in str(failing(same))
+    again = runtime_of(
+        Fake([call_events('{"q":"a"}'), text_events("done")] * 5),
+        tools=[find],
+        loops=LoopPolicy(strict=True),
+    )
+    assert [run(again).text for _ in range(5)] == ["done"] * 5  # the history is per run
