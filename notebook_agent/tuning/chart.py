@@ -53,12 +53,12 @@ class Chart:
     @property
     def altair(self) -> Any:
         """The Altair chart, to change or to save."""
-        return self.draw()
+        return themed(self.draw(), self.title)
 
     @property
     def spec(self) -> dict[str, Any]:
         """The Vega-Lite specification with its data in it."""
-        made: dict[str, Any] = self.draw().to_dict()
+        made: dict[str, Any] = self.altair.to_dict()
         made.pop("$schema", None)  # an address nobody has to look up
         return made
 
@@ -159,16 +159,17 @@ def altair() -> Any:
     return alt
 
 
-def themed(chart: Any) -> Any:
+def themed(chart: Any, title: str) -> Any:
     """The panel's look: no background, quiet lines, one size of type."""
     ink = COLOURS["ink"]
     return (
-        chart.configure(background="transparent", font="system-ui, sans-serif")
+        chart.properties(title=title)
+        .configure(background="transparent", font="system-ui, sans-serif")
         .configure_axis(
             labelColor=ink, titleColor=ink, gridColor=ink, gridOpacity=0.2, domainColor=ink,
             tickColor=ink, labelFontSize=11, titleFontSize=11, titleFontWeight="normal",
         )
-        .configure_legend(labelColor=ink, titleColor=ink, labelFontSize=11, titleFontSize=11)
+        .configure_legend(labelColor=ink, titleColor=ink, labelFontSize=11, orient="bottom")
         .configure_title(color=ink, fontSize=12, anchor="start")
         .configure_view(stroke=None)
     )  # fmt: skip

@@ -22,7 +22,6 @@ from notebook_agent.tuning.chart import (
     Chart,
     altair,
     bar,
-    themed,
     thinned,
 )
 from notebook_agent.tuning.chart_events import breaker_rows, latency_rows
@@ -31,7 +30,7 @@ from notebook_agent.tuning.lab_report import LabReport
 __all__ = ["anatomy", "breaker", "compaction", "tokens", "waterfall"]
 
 PARTS: Final = ("system", "tools", "transients", "history")
-_WIDTH: Final = 640  # pixels
+_WIDTH: Final = 600  # pixels
 _STATES: Final = {"primary": "●", "fallback": "○", "recovering": "◐"}
 
 Rows = Sequence[Mapping[str, Any]]
@@ -163,7 +162,7 @@ def _draw_anatomy(points: Rows, limits: Mapping[str, int], marks: Rows) -> Any:
             tooltip=["line:N", "tokens:Q"],
         )
     )  # fmt: skip
-    return themed(alt.layer(bars, lines, _marks(marks)).properties(width=_WIDTH, height=240))
+    return alt.layer(bars, lines, _marks(marks)).properties(width=_WIDTH, height=240)
 
 
 def _marks(marks: Rows) -> Any:
@@ -244,7 +243,7 @@ def _draw_tokens(points: Rows, marks: Rows) -> Any:
             tooltip=["turn:Q", "kind:N", "tokens:Q"],
         )
     )  # fmt: skip
-    return themed(alt.layer(lines, _marks(marks)).properties(width=_WIDTH, height=200))
+    return alt.layer(lines, _marks(marks)).properties(width=_WIDTH, height=200)
 
 
 # ---- time --------------------------------------------------------------------------------------
@@ -299,7 +298,7 @@ def _draw_waterfall(rows: Rows) -> Any:
             tooltip=["what:N", "kind:N", "start:Q", "end:Q", "outcome:N"],
         )
     )
-    return themed(bars.properties(width=_WIDTH, height=alt.Step(16)))
+    return bars.properties(width=_WIDTH, height=alt.Step(16))
 
 
 def breaker(source: Any, run: str | None = None) -> Chart:
@@ -340,7 +339,7 @@ def _draw_breaker(rows: Rows) -> Any:
             tooltip=["state:N", "start:Q", "end:Q", "failures:Q", "model:N"],
         )
     )
-    return themed(bars.properties(width=_WIDTH, height=90))
+    return bars.properties(width=_WIDTH, height=90)
 
 
 # ---- compaction --------------------------------------------------------------------------------
@@ -396,4 +395,4 @@ def _draw_compaction(points: Rows) -> Any:
         .mark_point(shape="triangle-down", size=50, filled=True)
         .encode(x="turn:Q", y="tokens:Q", color="policy:N")
     )
-    return themed(alt.layer(lines, marks).properties(width=_WIDTH, height=240))
+    return alt.layer(lines, marks).properties(width=_WIDTH, height=240)

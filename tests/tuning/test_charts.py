@@ -107,7 +107,10 @@ def test_the_specification_holds_its_data_and_no_address(every):
 
 
 def test_static_display_leaves_the_drawing_out(every, monkeypatch):
-    assert VEGA_MIME in every["tokens"]._repr_mimebundle_()
+    drawn = every["tokens"]._repr_mimebundle_()
+    # text/html would be taken before the chart
+    assert set(drawn) == {"text/plain", "text/markdown", VEGA_MIME}
+    assert "\n\n" not in drawn["text/markdown"], "one block of HTML"
     monkeypatch.setenv("NOTEBOOK_AGENT_DISPLAY", "static")
     assert set(every["tokens"]._repr_mimebundle_()) == {"text/plain", "text/html"}
 
