@@ -66,6 +66,7 @@ def insert(
     fits: Callable[[str, str], None] | None = None,
     where: str = "in this notebook",
     hint: str = _HINT,
+    place: Callable[[str], str] = str,
 ) -> Inserted:
     """Put the variables' text into a prompt.
 
@@ -76,6 +77,7 @@ def insert(
         fits: Called with expression and text of each value; raises when it is too big.
         where: Where names are looked up, for the error.
         hint: What to type when a name is not there, the error's last lines.
+        place: Gives what is put in place of a value, for a line that is still to be split.
 
     Returns:
         The prompt, with lone surrogates and NUL made U+FFFD (D9). Inserted text is never
@@ -94,7 +96,7 @@ def insert(
 
     def replace(match: re.Match[str]) -> str:
         if match["escaped"]:
-            return "{{"
+            return place("{{")
         expression = match["name"] + match["path"]
         try:
             value = _look_up(match["name"], match["path"], namespace, where)
@@ -106,7 +108,7 @@ def insert(
         if fits is not None:
             fits(expression, text)
         made.append(Insertion(expression, text))
-        return text
+        return place(text)
 
     return Inserted(clean_text(_INSERT.sub(replace, body)), tuple(made))
 

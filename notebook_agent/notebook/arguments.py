@@ -13,10 +13,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from notebook_agent.notebook.option import Option, UsageError, nearest, parse_options
+from notebook_agent.notebook.option import (
+    LINE_HINT,
+    Option,
+    UsageError,
+    nearest,
+    own_names,
+    parse_options,
+)
 
 __all__ = [
     "CELL_OPTIONS",
+    "LINE_HINT",
     "CellOptions",
     "Option",
     "UsageError",
@@ -24,6 +32,7 @@ __all__ = [
     "complete_options",
     "nearest",
     "option_lines",
+    "own_names",
     "parse_cell",
     "parse_options",
 ]
@@ -40,7 +49,7 @@ CELL_OPTIONS: Final[tuple[Option, ...]] = (
            metavar="NAME", complete="sessions", example="default"),
     Option(("--fresh",), "fresh", "send no earlier history (it is not erased)", "flag"),
     Option(("--system",), "system", "system prompt of this run, or @variable",
-           metavar="TEXT", example="@prompt"),
+           metavar="TEXT", example="@prompt", empty=True),
     Option(("-t", "--tools"), "tools", "functions of this notebook as tools", "names",
            metavar="f,g", complete="functions", example="my_function"),
     Option(("--no-tools",), "no_tools", "offer no tools in this run", "flag"),
@@ -101,13 +110,17 @@ class CellOptions:
     record: str | None = None
 
 
-def parse_cell(line: str) -> CellOptions:
+def parse_cell(line: str, names: Mapping[str, Any] | None = None) -> CellOptions:
     """The options of a ``%%agent`` line.
+
+    Args:
+        names: Variables for ``{{name}}`` in the line; ``--raw`` switches that off here too.
 
     Raises:
         UsageError: The line cannot be read; its text ends with the line to type.
+        InsertionError: A ``{{name}}`` that is not there.
     """
-    values, rest = parse_options("%%agent", line, CELL_OPTIONS)
+    values, rest = parse_options("%%agent", line, CELL_OPTIONS, names)
     if rest:
         text = " ".join(rest)
         raise UsageError(

@@ -131,7 +131,7 @@ class AgentMagics(Magics):
         return None
 
     def _options(self, line: str) -> CellOptions:
-        return self.agent.in_front(parse_cell(line))
+        return self.agent.in_front(parse_cell(line, self.agent.names()))
 
     def _dry_run(self, body: str, options: CellOptions) -> Any:
         return self.agent.dry_run_of(body, options)
@@ -139,13 +139,13 @@ class AgentMagics(Magics):
     # ---- lines -------------------------------------------------------------------------------
 
     async def _line_awaited(self, line: str, assigned: bool) -> Any:  # a fact, not a switch
-        made = self._made(read_line(line))
+        made = self._made(read_line(line, self.agent.names()))
         if hasattr(made, "awaited"):
             return _handed(await made.awaited(), assigned)
         return made
 
     def _line_blocking(self, line: str, assigned: bool) -> Any:  # as above
-        made = self._made(read_line(line))
+        made = self._made(read_line(line, self.agent.names()))
         if hasattr(made, "blocking"):
             return _handed(made.blocking(), assigned)
         return made

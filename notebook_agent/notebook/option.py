@@ -10,15 +10,21 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
+import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
+from notebook_agent.core.interpolate import insert
 from notebook_agent.errors import ConfigError
 
-__all__ = ["Option", "UsageError", "nearest", "parse_options"]
+__all__ = ["LINE_HINT", "Option", "UsageError", "nearest", "own_names", "parse_options"]
+
+LINE_HINT: Final = "For braces as they are, type a backslash before them:  \\{{"
+# What IPython puts into every namespace: no suggestion for anything.
+_NOT_OWN: Final = frozenset({"In", "Out", "exit", "quit", "open", "get_ipython"})
 
 
 class UsageError(ConfigError):
@@ -41,6 +47,7 @@ class Option:
         least: Smallest legal count or number.
         example: A value for the line to type when one is missing or wrong.
         optional: A positional that may be left out.
+        empty: An empty text is a value too.
     """
 
     flags: tuple[str, ...]
@@ -53,6 +60,7 @@ class Option:
     least: float = 0
     example: str = ""
     optional: bool = True
+    empty: bool = False
 
     @property
     def name(self) -> str:
@@ -75,8 +83,16 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
     return by_lower[close[0]] if close else None
 
 
+def own_names(namespace: Mapping[str, Any]) -> list[str]:
+    """The names that a person has given: candidates for a suggestion."""
+    return [n for n in namespace if not n.startswith("_") and n not in _NOT_OWN]
+
+
 def parse_options(
-    command: str, line: str, table: Sequence[Option]
+    command: str,
+    line: str,
+    table: Sequence[Option],
+    names: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
     """Read a line by a table.
 
@@ -84,14 +100,17 @@ def parse_options(
         command: ``%%agent`` or ``%agent verb``, for the messages.
         line: What follows the command.
         table: Options and positionals.
+        names: Variables for ``{{name}}`` in the line; None inserts nothing. A value is one
+            piece of a word, whatever blanks and quotes it has (D7).
 
     Returns:
         The values given, by ``dest``, and the words left over.
 
     Raises:
         UsageError: An unknown option, a missing or wrong value, an open quote.
+        InsertionError: A ``{{name}}`` that is not there.
     """
-    words = _split(command, line)
+    words = _words(command, line, names)
     parser = _Parser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for option in table:
         _add(parser, option)
@@ -110,12 +129,37 @@ def parse_options(
     return values, [w for w in rest if w != "--"]
 
 
+def _words(command: str, line: str, names: Mapping[str, Any] | None) -> list[str]:
+    """The words of a line with its values in place: split first, so that no value is split."""
+    if names is None or "--raw" in line.split():
+        return _split(command, line)
+    values: list[str] = []
+
+    def place(text: str) -> str:
+        values.append(text)
+        return f"\ue0f0{len(values) - 1}\ue0f1"
+
+    marked = insert(line, names, hint=LINE_HINT, place=place).text
+    return [
+        re.sub("\ue0f0(\\d+)\ue0f1", lambda m: values[int(m[1])], word)
+        for word in _split(command, marked)
+    ]
+
+
+def _shell_words(line: str) -> list[str]:
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=False)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    if os.name == "nt":
+        lexer.escape = ""  # a backslash parts folders there
+    return list(lexer)
+
+
 def _split(command: str, line: str) -> list[str]:
     try:
-        return shlex.split(line)
+        return _shell_words(line)
     except ValueError:
         try:  # an apostrophe in plain words is no quote
-            return shlex.split(re.sub(r"(?<=\w)'(?=\w)", "\\'", line))
+            return _shell_words(re.sub(r"(?<=\w)'(?=\w)", "\\'", line))
         except ValueError:
             raise UsageError(
                 f"A quote is left open in:  {command} {line.strip()}\n"
@@ -181,6 +225,8 @@ def _value(command: str, words: Sequence[str], option: Option, given: Any) -> An
         case "pair":
             return dict(_pair(text, bad) for text in given)
         case _:
+            if not given.strip() and not option.empty:
+                raise bad("a value that is not empty")
             return given
 
 

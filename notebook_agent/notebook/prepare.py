@@ -15,8 +15,8 @@ from notebook_agent.core.messages import Message
 from notebook_agent.core.policy import RuntimePolicy
 from notebook_agent.core.request import RequestOptions, TurnMode
 from notebook_agent.core.settings import StreamTimeouts
-from notebook_agent.errors import ContextExceeded, InputRejected
-from notebook_agent.notebook.arguments import CellOptions, UsageError, nearest
+from notebook_agent.errors import ConfigError, ContextExceeded, InputRejected
+from notebook_agent.notebook.arguments import CellOptions, UsageError, nearest, own_names
 from notebook_agent.notebook.formats import INSTRUCTIONS
 from notebook_agent.notebook.interpolate import Inserted, insert, literal_brace
 from notebook_agent.notebook.with_values import cells_message, values_message
@@ -103,9 +103,7 @@ def plan_run(agent: SessionCore, body: str, options: CellOptions) -> Plan:
         options=options,
         session=session,
         model=model,
-        fallback=None
-        if options.fallback is None
-        else tuple(map(agent.models_book.client, options.fallback)),
+        fallback=_chain(agent, options),
         system=_system(agent, options),
         tools=_tools(agent, options),
         transients=_transients(agent, options),
@@ -122,7 +120,23 @@ def _model(agent: SessionCore, options: CellOptions) -> ModelClient | None:
     """Look the model up now: an unknown one or a missing key is said before anything else."""
     if options.model is None:
         return None
-    return agent.models_book.client(options.model)
+    return _named(agent, options.model, "-m")
+
+
+def _chain(agent: SessionCore, options: CellOptions) -> tuple[ModelClient, ...] | None:
+    if options.fallback is None:
+        return None
+    return tuple(_named(agent, name, "--fallback") for name in options.fallback)
+
+
+def _named(agent: SessionCore, name: str, option: str) -> ModelClient:
+    """The client of a name; the line to type of its error is the cell's."""
+    try:
+        return agent.models_book.client(name)
+    except ConfigError as error:
+        error.message = error.message.replace("Type:  %agent model ", f"Type:  %%agent {option} ")
+        error.args = (error.message,)
+        raise
 
 
 def _insert(agent: SessionCore, body: str, options: CellOptions, session: str) -> Inserted:
@@ -171,7 +185,8 @@ def _schema(agent: SessionCore, options: CellOptions) -> Any:
     try:
         given = look_up(options.schema, agent.namespace)
     except LookupError:
-        classes = [n for n, v in agent.namespace.items() if isinstance(v, type)]
+        own = own_names(agent.namespace)
+        classes = [n for n in own if isinstance(agent.namespace[n], type)]
         raise UsageError(
             f"--schema: {options.schema!r} is not defined in this notebook. Nothing was sent.\n"
             f"Type:  %%agent --schema {nearest(options.schema, classes) or 'Model'}"
@@ -230,7 +245,7 @@ def find_function(name: str, namespace: Mapping[str, Any], is_tool: Callable[[An
     value = namespace.get(name)
     if value is not None and (callable(value) or is_tool(value)):
         return value
-    callables = [n for n, v in namespace.items() if callable(v) and not n.startswith("_")]
+    callables = [n for n in own_names(namespace) if callable(namespace[n])]
     close = nearest(name, callables)
     what = "is no function" if name in namespace else "is not defined"
     raise UsageError(

@@ -40,6 +40,8 @@ class Report:
             first, *rest = str(value).split("\n")
             out.append(f"{name:<{width}}  {first}".rstrip())
             out += [" " * (width + 2) + one for one in rest]
+        if self.pairs and self.header:
+            out.append("")
         out += _table(self.header, self.rows)
         out += self.lines
         return visible("\n".join(out))

@@ -20,7 +20,7 @@ from notebook_agent.core.messages import ImagePart, Message, Role, TextPart
 from notebook_agent.core.pixels import SUFFIXES
 from notebook_agent.core.text import clean_text
 from notebook_agent.errors import InputRejected
-from notebook_agent.notebook.arguments import nearest
+from notebook_agent.notebook.arguments import nearest, own_names
 
 __all__ = ["cells_message", "describe", "values_message"]
 
@@ -73,7 +73,7 @@ def _value(name: str, namespace: Mapping[str, Any]) -> Any:
             return look_up(name, namespace)
         except LookupError as problem:
             why = str(problem)
-    close = nearest(name, [n for n in namespace if not n.startswith("_")])
+    close = nearest(name, own_names(namespace))
     typed = f"%%agent --with {close}" if close else f"{name} = ...   in a cell of its own"
     raise InputRejected(f"--with: {why}. Nothing was sent.\nType:  {typed}")
 

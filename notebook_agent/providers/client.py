@@ -36,6 +36,7 @@ __all__ = ["HttpModelClient", "hide", "unsupported"]
 # Reading them lets the connection be used again; a server that keeps it open is not waited for.
 _DRAIN_S: Final = 0.05
 # Words in which services say that they do not know the model, where the status is a plain 400.
+_PAGE: Final = re.compile(r"answered HTTP \d+ with an HTML page")
 _NO_MODEL: Final = re.compile(
     r"(invalid|unknown|unsupported) model|model\b.{0,80}(not found|does not exist|not supported|unknown)",
     re.IGNORECASE | re.DOTALL,
@@ -368,6 +369,10 @@ class HttpModelClient:
             name = f"{self.provider}:{model or self._model}"
             if error.kind is ErrorKind.AUTHENTICATION:
                 error.hint = f"Set the key for {self.provider} with:  %agent key {self.provider}"
+            elif error.overflow:
+                error.hint = "Make room with:  %agent compact now     or start over with:  %agent reset"
+            elif _PAGE.search(error.message):
+                error.hint = f"Check the base URL: {self.base_url()}"
             elif (
                 error.status == 404
                 or error.error_type == "model_not_found"

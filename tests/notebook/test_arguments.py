@@ -6,14 +6,17 @@ import dataclasses
 
 import pytest
 
+from notebook_agent.core.interpolate import InsertionError
 from notebook_agent.notebook.arguments import (
     CELL_OPTIONS,
     CellOptions,
     UsageError,
     cell_help,
     complete_options,
+    own_names,
     parse_cell,
 )
+from notebook_agent.notebook.verbs.table import read_line
 
 
 def test_table_and_dataclass_agree():
@@ -104,3 +107,83 @@ def test_completion():
     assert complete(["-t"], "f,fl") == ["f,fly"]
     assert complete(["-f"], "j") == ["json"]
     assert "--fresh" in complete([], "")
+
+
+# ---- {{name}} in a line (D7) -----------------------------------------------------------------
+
+VALUES = {
+    "path": "my folder/a \"b\" 'c'.jsonl",
+    "back": r"C:\runs\one.jsonl",
+    "n": 3,
+    "lang": "Latvian, always",
+    "d": {"key": "inner", "a b": "spaced"},
+    "again": "{{n}}",
+    "names": "f,g",
+}
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "value"),
+    [
+        ("record {{path}}", "path", VALUES["path"]),
+        ("record {{ path }}", "path", VALUES["path"]),
+        ('record {{d["key"]}}.jsonl', "path", "inner.jsonl"),
+        ("record '{{d[\"a b\"]}}'", "path", "spaced"),
+        ("record {{back}}", "path", VALUES["back"]),
+        ("record {{again}}", "path", "{{n}}"),  # never expanded a second time
+        (r"record \{{n}}", "path", "{{n}}"),
+        ("record ${{n}}", "path", "${{n}}"),
+        ("record {n}", "path", "{n}"),
+        ("undo {{n}}", "runs", 3),
+        ("audit --last={{n}}", "last", 3),
+        ("system Answer in {{lang}}.", "text", "Answer in Latvian, always."),
+        ("count {{lang}} {x}", "text", "Latvian, always {x}"),
+        ("ask {{lang}}", "text", "{{lang}}"),  # the prompt inserts it
+        ("what is {{lang}} then?", "text", "what is {{lang}} then?"),
+        ("compact policy threshold={{n}}", "changes", {"threshold": 3}),
+    ],
+)
+def test_D7_line_form_inserts_into_every_argument(line, field, value):
+    assert read_line(line, VALUES).arguments[field] == value
+
+
+@pytest.mark.parametrize(
+    "line", ["record {{nope}}", "system be {{nope}}", "undo {{d.x}}", "fsm {{d[1]}}"]
+)
+def test_D7_line_form_names_what_is_not_there(line):
+    with pytest.raises(InsertionError) as caught:
+        read_line(line, VALUES)
+    assert "cannot be inserted" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 2
+    assert str(caught.value).endswith("\\{{")
+
+
+def test_D7_cell_line_inserts_values_whole():
+    got = parse_cell(
+        '--system "Speak {{lang}}" -t {{names}} --max-turns {{n}} --record {{path}}', VALUES
+    )
+    assert got.system == "Speak Latvian, always"
+    assert got.tools == ("f", "g")
+    assert got.max_turns == 3
+    assert got.record == VALUES["path"]
+    assert parse_cell("--raw --system {{nope}}", VALUES).system == "{{nope}}"
+    with pytest.raises(UsageError, match="whole number"):
+        parse_cell("--max-turns {{lang}}", VALUES)
+
+
+@pytest.mark.parametrize(
+    "line", ["-s ''", "-m ''", "-i ''", "--record ' '", "--schema ''", "--session=''"]
+)
+def test_N11_an_empty_value_is_no_value(line):
+    with pytest.raises(UsageError, match=r"not empty|needs the name"):
+        parse_cell(line)
+    assert parse_cell("--system ''").system == ""
+
+
+def test_N11_suggestions_are_the_persons_own_names():
+    assert own_names({"open": open, "In": [], "_x": 1, "mine": 2}) == ["mine"]
+
+
+def test_paths_of_windows_keep_their_backslashes(monkeypatch):
+    monkeypatch.setattr("notebook_agent.notebook.option.os.name", "nt")
+    assert read_line(r'record "C:\my runs\one.jsonl"').arguments["path"] == r"C:\my runs\one.jsonl"

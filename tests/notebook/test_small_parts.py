@@ -127,7 +127,7 @@ def test_report_is_plain_aligned_text():
     made = Report(
         "title", (("a", "1"), ("long name", "2\n3")), ("x", "yy"), (("1", "2"),), ("end",)
     )
-    assert str(made) == "title\na          1\nlong name  2\n           3\nx  yy\n1  2\nend"
+    assert str(made) == "title\na          1\nlong name  2\n           3\n\nx  yy\n1  2\nend"
     assert str(report("t", "line", max_turns=3)) == "t\nmax turns  3\nline"
     assert "\x1b" not in str(report("a\x1b[31m"))
 

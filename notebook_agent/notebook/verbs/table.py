@@ -6,11 +6,14 @@ Source: notebook side, commands (the list of verbs; D8, N11).
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from notebook_agent.core.interpolate import insert
 from notebook_agent.notebook.arguments import (
+    LINE_HINT,
     Option,
     UsageError,
     nearest,
@@ -151,8 +154,12 @@ class Call:
     arguments: Mapping[str, Any]
 
 
-def read_line(line: str) -> Call:
+def read_line(line: str, names: Mapping[str, Any] | None = None) -> Call:
     """Read what follows ``%agent``.
+
+    Args:
+        names: Variables for ``{{name}}`` in the arguments of a verb, by the rule of prompts
+            (D7); None inserts nothing. A question is inserted into when it is asked.
 
     Returns:
         Bare: ``status``. A verb with its arguments. A text of three words or more, or one that
@@ -160,12 +167,12 @@ def read_line(line: str) -> Call:
 
     Raises:
         UsageError: Anything else; the text names the nearest verb and what to type.
+        InsertionError: A ``{{name}}`` that is not there.
     """
     text = line.strip()
     if not text:
         return Call(VERBS["status"], {})
-    first, _, rest = text.partition(" ")
-    rest = rest.strip()
+    first, rest = [*text.split(None, 1), ""][:2]
     asked = first.rstrip("?")
     if asked in VERBS and (asked != first or rest in ("?", "??")) and not rest.rstrip("?"):
         return Call(VERBS["help"], {"verb": asked})
@@ -184,19 +191,24 @@ def read_line(line: str) -> Call:
             raise UsageError(
                 f"%agent {first} needs a text; nothing was sent.\nType:  %agent ask TEXT"
             )
+        if names is not None and verb.name != "ask":
+            rest = insert(rest, names, hint=LINE_HINT).text
         return Call(verb, {"text": rest} if rest else {})
-    return Call(verb, _arguments(verb, rest))
+    return Call(verb, _arguments(verb, rest, names))
 
 
-def _arguments(verb: Verb, rest: str) -> dict[str, Any]:
+def _arguments(verb: Verb, rest: str, names: Mapping[str, Any] | None) -> dict[str, Any]:
     command = f"%agent {verb.name}"
     server = _MCP.search(rest) if verb.name == "tools" else None
     if server is not None:  # what follows is the server's own command, dashes and all
-        values, _ = parse_options(command, rest[: server.start()], verb.options)
-        return {**values, "names": (rest[server.start() :].strip(),)}
+        values, _ = parse_options(command, rest[: server.start()], verb.options, names)
+        words = rest[server.start() :].strip()
+        if names is not None:
+            words = insert(words, names, hint=LINE_HINT, place=shlex.quote).text
+        return {**values, "names": (words,)}
     to_ask = f"or to ask it:  %agent ask {verb.name} {rest}"
     try:
-        values, left = parse_options(command, rest, verb.options)
+        values, left = parse_options(command, rest, verb.options, names)
     except UsageError as error:
         if rest.startswith("-") or " -" in rest:
             raise
