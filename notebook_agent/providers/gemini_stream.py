@@ -99,6 +99,7 @@ class GeminiDecoder(StreamDecoder):
 
     ENDINGS: ClassVar[Mapping[str, Ending]] = {
         "stop": Ending.END_TURN,
+        "function_call": Ending.TOOL_CALL,  # not Google's own: servers that speak its format
         "max_tokens": Ending.MAX_TOKENS,
         "safety": Ending.CONTENT_FILTER,
         "recitation": Ending.CONTENT_FILTER,
