@@ -39,7 +39,7 @@ from tests.engine.runtime_kit import CharCounter, check_b13, check_legal
 STATES = [state.name for state in TurnState]
 TOOL = "TOOL"  # between a tool's start and its record
 TARGETS = [*STATES, TOOL]
-RUNS_PER_FILE = 25
+RUNS_PER_FILE = 10  # every resumer reads all of its file again
 
 
 class Marks:
