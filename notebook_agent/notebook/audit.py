@@ -8,6 +8,7 @@ A01, A03, A04.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -61,6 +62,8 @@ SHOWN: Final = (
 )  # fmt: skip
 TEXT_SHOWN: Final = 80  # characters of a text cell in the view; the frame holds all
 ROWS_SHOWN: Final = 200
+INTERACTIVE_ROWS: Final = 1_000  # 14 columns of 1,000 short rows: one output stays below 1 MB
+INTERACTIVE_TEXT: Final = 120
 
 
 def audit_frame(session: Session) -> pd.DataFrame:
@@ -236,33 +239,69 @@ class AuditView:
     rows: int = ROWS_SHOWN
 
     def where(self, **equal: Any) -> AuditView:
-        """Only rows whose columns equal these values (a list: one of them).
+        """Only rows whose columns equal these values.
+
+        Args:
+            equal: Column -> the value, a list (one of them), or a function of the whole column
+                that says which rows: ``where(duration_s=lambda s: s > 5)``.
 
         Raises:
             KeyError: There is no such column.
+
+        A row whose value is ``<NA>`` never passes a comparison.
         """
         frame = self.frame
         for name, value in equal.items():
             if name not in frame.columns:
                 raise KeyError(f"no column {name!r}; there are {', '.join(frame.columns)}")
-            wanted = value if isinstance(value, (list, tuple, set)) else [value]
-            frame = frame[frame[name].isin(list(wanted))]
+            if callable(value):
+                passed = value(frame[name]).fillna(value=False).astype(bool)
+            else:
+                wanted = value if isinstance(value, (list, tuple, set)) else [value]
+                passed = frame[name].isin(list(wanted))
+            frame = frame[passed]
         return AuditView(frame, self.rows)
 
     def tail(self, n: int = 10) -> AuditView:
         """The newest ``n`` rows."""
         return AuditView(self.frame.tail(n), self.rows)
 
-    def interactive(self) -> Any:
-        """The view as an itables table (needs ``pip install itables``); nothing is fetched.
+    def interactive(self, rows: int = INTERACTIVE_ROWS) -> None:
+        """Show the trail as a table to sort and to search, with a filter for each column.
 
-        Raises:
-            ModuleNotFoundError: itables is not installed.
+        Drawn by itables where it is installed, else the plain table is shown and says so. Its
+        library is put into the output (0.7 MB, once a call): nothing is fetched, the saved
+        notebook works offline.
+
+        Args:
+            rows: The newest rows at most; text is shortened, ``.frame`` holds all.
         """
+        from IPython.display import display  # noqa: PLC0415  # a view only
+
+        if importlib.util.find_spec("itables") is None:
+            show: Any = display  # IPython has no types
+            show(self)
+            print("For sorting and filters:  %pip install itables")  # noqa: T201  # said to the person
+            return
         import itables  # noqa: PLC0415  # optional: used when the user has it
 
-        itables.init_notebook_mode(all_interactive=False, connected=False)
-        return itables.show(self._shown(), connected=False)
+        frame = self._interactive_frame(rows)
+        # the person's own choice for all frames stays what it was
+        mine = str(getattr(type(self.frame), "_repr_html_", None).__module__).startswith("itables")
+        itables.init_notebook_mode(all_interactive=mine, connected=False)
+        itables.show(
+            frame, connected=False, allow_html=False, column_filters="header", maxBytes=0,
+            maxRows=0, maxColumns=0,
+        )  # fmt: skip
+
+    def _interactive_frame(self, rows: int) -> Any:
+        """Numbers as numbers, so that they sort; texts short and with nothing invisible in them."""
+        from notebook_agent.notebook.tables import short_cell  # noqa: PLC0415  # a view only
+
+        frame = self._shown().tail(rows)
+        texts = [name for name in frame.columns if COLUMNS[name] == "string"]
+        short = {name: [short_cell(v, INTERACTIVE_TEXT) for v in frame[name]] for name in texts}
+        return frame.assign(**short).rename(columns=lambda name: name.replace("_", " "))
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         return {"text/plain": self.text(), "text/html": self.html()}

@@ -11,7 +11,16 @@ from typing import Any
 
 from notebook_agent.core.text import visible
 
-__all__ = ["cells_of", "escape", "html_table", "number", "shorten", "text_table", "tokens"]
+__all__ = [
+    "cells_of",
+    "escape",
+    "html_table",
+    "number",
+    "short_cell",
+    "shorten",
+    "text_table",
+    "tokens",
+]
 
 LINE = "rgba(128,128,128,0.4)"
 
@@ -41,6 +50,11 @@ def number(value: Any) -> str:
 def tokens(value: int | None) -> str:
     """Tokens: ``?`` where the provider reported none."""
     return "?" if value is None else f"{value:,}"
+
+
+def short_cell(value: Any, limit: int) -> str:
+    """A text cell on one line, nothing invisible in it; "?" for <NA>."""
+    return visible(shorten(value, limit)) if isinstance(value, str) else "?"
 
 
 def cells_of(row: Iterable[Any], limit: int) -> list[str]:

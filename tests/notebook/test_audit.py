@@ -198,3 +198,77 @@ def _cpu(call) -> float:
     start = time.process_time()
     call()
     return time.process_time() - start
+
+
+# ---- filters and the interactive table ----------------------------------------------------------
+
+
+def some_session(n: int = 3) -> Session:
+    """Turns with text that would be markup, hidden characters and unknown counts."""
+    evil = "<img src=http://127.0.0.1:9/leak onerror='window.PWNED=1'>\u202e\x1b[2J"
+    turns = [
+        Turn(
+            turn=i, input=evil, output=f"reply {i} {evil}", model=f"openai:{'slow' if i % 2 else 'fast'}",
+            stop_reason=StopReason.END_TURN, ending=Ending.END_TURN, duration_s=float(i), input_tokens=None if i else 7,
+        )
+        for i in range(n)
+    ]  # fmt: skip
+    return Session(runs=[Run(id="run_0", input="hi", status=RunStatus.COMPLETED, turns=turns)])
+
+
+def test_filters_by_value_list_and_function() -> None:
+    view = audit_view(some_session(6))
+    assert list(view.where(model="openai:slow").frame["turn"]) == [1, 3, 5]
+    assert list(view.where(turn=[0, 5]).frame["turn"]) == [0, 5]
+    assert list(view.where(duration_s=lambda s: s > 3).frame["turn"]) == [4, 5]
+    assert list(view.where(input_tokens=lambda s: s >= 0).frame["turn"]) == [0]  # <NA> never passes
+    assert list(view.where(model="openai:fast", duration_s=lambda s: s > 1).frame["turn"]) == [2, 4]
+    with pytest.raises(KeyError, match="no column 'modle'"):
+        view.where(modle="x")
+
+
+@pytest.fixture
+def displayed(monkeypatch):
+    """What a cell would show."""
+    import IPython.display
+    from IPython.core.interactiveshell import InteractiveShell
+
+    seen: list[object] = []
+    monkeypatch.setattr(IPython.display, "display", lambda *made, **_: seen.extend(made))
+    monkeypatch.setattr(InteractiveShell, "initialized", classmethod(lambda cls: True))
+    return seen
+
+
+def test_interactive_without_itables_is_the_plain_table(monkeypatch, displayed, capsys) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    view = audit_view(some_session())
+    view.interactive()
+    assert displayed == [view]
+    assert "%pip install itables" in capsys.readouterr().out
+
+
+def test_interactive_with_itables_fetches_nothing(monkeypatch, displayed) -> None:
+    """The library is in the output, texts are short and visible, the user's own mode stays."""
+    itables = pytest.importorskip("itables")
+    javascript = pytest.importorskip("itables.javascript")
+    monkeypatch.setattr(javascript, "_html_display_is_supported", lambda: True)
+    before = pd.DataFrame._repr_html_
+    audit_view(some_session(1_500)).interactive()
+    assert pd.DataFrame._repr_html_ is before
+    made = [str(one.data) for one in displayed]
+    assert all(len(html) < 1_000_000 for html in made)
+    table = made[-1]
+    for html in made:
+        assert not re.search(r"<script[^>]*\ssrc=|<link[^>]*href=.http|import [^;]*https?:", html)
+    assert "unpkg" not in table
+    assert "<img" not in table
+    assert "\u202e" not in table
+    assert "reply 1499" in table
+    assert "reply 499 " not in table  # the newest thousand
+    itables.init_notebook_mode(all_interactive=True, connected=False)
+    try:
+        own = pd.DataFrame._repr_html_
+        audit_view(some_session()).interactive()
+        assert pd.DataFrame._repr_html_ is own
+    finally:
+        itables.init_notebook_mode(all_interactive=False, connected=False)
