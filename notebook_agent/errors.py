@@ -29,6 +29,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from notebook_agent.core.text import visible
+
 __all__ = [
     "AgentError",
     "Cancelled",
@@ -82,10 +84,14 @@ class AgentError(Exception):
 
     partial_text: str = ""
     result: Any = None
+    hint: str = ""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
         self.message = message
+
+    def __str__(self) -> str:  # printed in tracebacks and logs: the value keeps the original (X03)
+        return visible(f"{self.message}\n{self.hint}" if self.hint else self.message)
 
     def to_json(self) -> dict[str, Any]:
         """JSON form for records: ``{"error": class name, "message": ..., fields ...}``."""
@@ -126,7 +132,6 @@ class ProviderError(AgentError):
     """
 
     should_retry: bool | None = None
-    hint: str = ""
 
     def __init__(
         self,
@@ -152,9 +157,6 @@ class ProviderError(AgentError):
         self.error_type = error_type
         self.should_retry = should_retry
         self.hint = hint
-
-    def __str__(self) -> str:
-        return f"{self.message}\n{self.hint}" if self.hint else self.message
 
     @property
     def is_retryable(self) -> bool:
@@ -249,9 +251,7 @@ class TokenBudgetExhausted(AgentError):
 
 
 class LoopDetected(AgentError):
-    """The same tool call gave the same result too often (L124), or, in strict mode, was asked
-    for again and again whatever the results (B55): ``message`` then says so.
-    """
+    """The same call gave the same result too often (L124); strict mode has its own words (B55)."""
 
     def __init__(self, pattern: str, repetitions: int, message: str | None = None) -> None:
         super().__init__(message or f"Stopped: {pattern} gave the same result {repetitions} times.")

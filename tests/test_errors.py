@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import traceback
+
 import pytest
 
 from notebook_agent import errors
@@ -96,3 +99,20 @@ def test_json_of_odd_attributes_is_plain() -> None:
     error = errors.AgentError("m")
     error.note = object()  # type: ignore[attr-defined]  # something a caller hung on
     assert isinstance(error.to_json()["note"], str)
+
+
+@pytest.mark.parametrize("kind", ["agent", "provider", "escalation", "resting"])
+def test_X03_an_error_shows_no_control_codes_and_keeps_the_original(kind) -> None:
+    """Tracebacks, ``print(error)`` and logs cannot be steered by a provider's words."""
+    raw = "a\x1b]8;;https://evil.example\x07ok\x1b[2J\x9b31m\rb\x08\nsecond\tline"
+    error = {
+        "agent": errors.AgentError(raw),
+        "provider": errors.ProviderError(errors.ErrorKind.PROVIDER, raw, hint=raw),
+        "escalation": errors.RateLimitEscalation(2, 1.0, raw),
+        "resting": errors.FallbackExhausted([errors.RestingModel(raw, raw)]),
+    }[kind]
+    shown = str(error) + "".join(traceback.format_exception(error))
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown)
+    assert "second\tline" in shown
+    assert raw in error.message
+    assert errors.error_from_json(error.to_json()) == error

@@ -12,7 +12,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # layer -> (our layers it may import, third-party and stdlib modules it must not import)
 LAYERS: dict[str, tuple[set[str], set[str]]] = {
-    "errors": (set(), {"pydantic", "httpx", "asyncio"}),
+    "errors": ({"core.text"}, {"pydantic", "httpx", "asyncio"}),
     "core": (
         {"errors", "core"},
         {"asyncio", "httpx", "time", "random", "tiktoken", "pandas", "IPython", "ipywidgets", "msgspec", "threading", "socket", "os"},

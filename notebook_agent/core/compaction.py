@@ -117,8 +117,9 @@ class CompactionPolicy:
         model = self.summary_model
         if model is not None and (not isinstance(model, str) or not model.strip()):
             raise ConfigError(field="summary_model", value=model, legal="provider:name, or None")
-        if isinstance(self.keep_tools, str) or not all(isinstance(t, str) for t in self.keep_tools):
-            raise ConfigError(field="keep_tools", value=self.keep_tools, legal="a tuple of names")
+        names: object = self.keep_tools
+        if not isinstance(names, (tuple, list)) or not all(isinstance(t, str) for t in names):
+            raise ConfigError(field="keep_tools", value=names, legal="a tuple of names")
         object.__setattr__(self, "keep_tools", tuple(self.keep_tools))
 
 

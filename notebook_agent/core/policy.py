@@ -104,11 +104,19 @@ class RuntimePolicy:
             value = getattr(self, name)
             if value is None and name == "max_input_tokens":
                 continue
-            if not isinstance(value, (int, float)) or isinstance(value, bool) or not value >= floor:
-                raise ConfigError(field=name, value=value, legal=f"a number of at least {floor}")
-        if not self.tool_timeout_s < float("inf"):
+            if not isinstance(value, int) or isinstance(value, bool) or value < floor:
+                legal = f"a whole number of at least {floor}"
+                raise ConfigError(field=name, value=value, legal=legal)
+        limit: object = self.tool_timeout_s
+        number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
+        if not number or not 0.001 <= self.tool_timeout_s < float("inf"):
+            legal = "a finite number of seconds, at least 0.001"
+            raise ConfigError(field="tool_timeout_s", value=limit, legal=legal)
+        if not isinstance(self.continue_on_tool_failure, bool):
             raise ConfigError(
-                field="tool_timeout_s", value=self.tool_timeout_s, legal="a finite number"
+                field="continue_on_tool_failure",
+                value=self.continue_on_tool_failure,
+                legal="True or False",
             )
 
 
@@ -116,7 +124,6 @@ _FLOORS = {
     "max_iterations": 1,
     "max_total_tokens": 1,
     "max_input_tokens": 1,
-    "tool_timeout_s": 0.001,
     "max_tool_concurrency": 1,
     "max_output_recovery_attempts": 0,
     "router_retries": 0,

@@ -121,10 +121,14 @@ class AdmissionPolicy:
     duplicate_window_s: float | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.max_chars, int) or self.max_chars < 0:
-            raise ConfigError(field="max_chars", value=self.max_chars, legal="0 or more")
-        window = self.duplicate_window_s
-        if window is not None and not 0 < window < float("inf"):
+        most: object = self.max_chars
+        if not isinstance(most, int) or isinstance(most, bool) or most < 0:
+            raise ConfigError(field="max_chars", value=most, legal="a whole number, 0 or more")
+        window: object = self.duplicate_window_s
+        if window is None:
+            return
+        number = isinstance(window, (int, float)) and not isinstance(window, bool)
+        if not number or not 0 < float(window) < float("inf"):  # type: ignore[arg-type]  # a number
             raise ConfigError(field="duplicate_window_s", value=window, legal="seconds above 0")
 
 

@@ -9,7 +9,6 @@ Source: LLM turn, "Recording the outcome" (L124); Turn FSM, "ExecutingTools" (B5
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections import deque
 from dataclasses import dataclass
@@ -64,7 +63,11 @@ class LoopPolicy:
                 field="window", value=self.window, legal=f"at most history ({self.history})"
             )
         _whole("convergence_repeats", self.convergence_repeats, 2)
-        if not (math.isfinite(self.similarity) and 0 < self.similarity <= 1):
+        if not isinstance(self.strict, bool):
+            raise ConfigError(field="strict", value=self.strict, legal="True or False")
+        alike: object = self.similarity
+        number = isinstance(alike, (int, float)) and not isinstance(alike, bool)
+        if not number or not 0 < self.similarity <= 1:
             raise ConfigError(field="similarity", value=self.similarity, legal="above 0, at most 1")
         if self.convergence_action not in ("warn", "stop", "compact"):
             raise ConfigError(
