@@ -92,6 +92,10 @@ def _writes_of_a_run():
     return store.count
 
 
+async def _resumable(runtime):
+    return runtime.status().resumable
+
+
 @pytest.mark.parametrize("after", [False, True])
 def test_B75_resume_from_every_break_between_two_writes(after) -> None:
     total = _writes_of_a_run()
@@ -108,6 +112,8 @@ def test_B75_resume_from_every_break_between_two_writes(after) -> None:
         runs = store.list_runs(second.session.id) if store.find_session("s") else []
         if not runs or runs[0].status.terminal:
             continue  # the run did not exist yet, or had ended
+        assert [s.run_id for s in left] == [runs[0].id]
+        assert run_virtual(_resumable(second)) == (runs[0].id,)
         states |= {s.state for s in left}
         result = run_virtual(second.aresume())
         assert (result.status, result.text) == (RunStatus.COMPLETED, "All done.")
@@ -123,6 +129,33 @@ def test_B75_resume_from_every_break_between_two_writes(after) -> None:
         assert loaded.session.history == second.session.history
         assert run(second, "Next").status is RunStatus.COMPLETED
     assert states == {s.value for s in TurnState}
+
+
+def test_B75_a_run_without_a_snapshot_yet_is_listed_and_resumed() -> None:
+    """The kill fell between the run's row and its first snapshot."""
+    store, starts = Mortal(), []
+    runtime = _world(store, starts)
+    run_virtual(runtime.arun("Before"))
+    store.at, store.after = store.count + 1, True
+    with pytest.raises(Killed):
+        run_virtual(_world(store, starts).arun("Hi"))
+    store.at = None
+    second = _world(store, starts)
+    last = store.list_runs(second.session.id)[-1]
+    assert (store.list_snapshots(), store.records(last.id), last.input) == ([], [], "Hi")
+    (left,) = broken_runs(store)
+    assert (left.run_id, left.session_id, left.seq) == (last.id, second.session.id, 0)
+    assert broken_runs(store, "another session") == []
+    assert run_virtual(_resumable(second)) == (last.id,)
+    result = run_virtual(second.aresume())
+    assert (result.status, result.run.id, result.run.input) == (
+        RunStatus.COMPLETED,
+        last.id,
+        "Hi",
+    )
+    check_run(second, result)
+    assert broken_runs(store) == []
+    assert run_virtual(_resumable(second)) == ()
 
 
 def test_B75_a_started_call_is_answered_and_not_run_again() -> None:

@@ -494,6 +494,19 @@ def test_B75_started_then_finished_is_one_row(session):
     assert kept[2].is_error is True
 
 
+def test_B75_unfinished_runs_with_or_without_a_snapshot(session):
+    session.create_session(session_row("s2", "two"))
+    for run_id, key in (("r1", "s1"), ("r2", "s2"), ("r3", "s1")):
+        session.create_run(key, Run(id=run_id, input="x", start=T0))
+    session.set_status("r1", RunStatus.RUNNING)
+    assert session.unfinished_runs() == [("r1", "s1", T0), ("r2", "s2", T0), ("r3", "s1", T0)]
+    assert session.unfinished_runs("s1") == [("r1", "s1", T0), ("r3", "s1", T0)]
+    for status in (s for s in RunStatus if s.terminal):
+        session.set_status("r1", status)
+        assert session.unfinished_runs("s1") == [("r3", "s1", T0)], status
+    assert session.unfinished_runs("none") == []
+
+
 def test_snapshots_are_one_per_run(session):
     for run_id, at in (("r1", 2.0), ("r2", 1.0)):
         session.create_run("s1", Run(id=run_id, input="x"))

@@ -79,12 +79,23 @@ def owner_mark() -> dict[str, Any]:
 
 
 def broken_runs(store: Store, session_id: str | None = None) -> list[Snapshot]:
-    """Snapshots of runs that did not end, newest last."""
-    found = []
-    for snapshot in store.list_snapshots(session_id):
-        run = store.get_run(snapshot.run_id)
-        if run is not None and not run.status.terminal:
-            found.append(snapshot)
+    """Snapshots of runs that did not end, newest last.
+
+    A kill can fall between a run's row and its first snapshot: such a run has one that says it
+    stands at its very beginning.
+    """
+    kept = {snapshot.run_id: snapshot for snapshot in store.list_snapshots(session_id)}
+    found = [
+        kept.get(run_id)
+        or Snapshot(
+            run_id=run_id,
+            session_id=of_session,
+            state=TurnState.CHECKING_POLICY.value,
+            seq=0,
+            timestamp=start,
+        )
+        for run_id, of_session, start in store.unfinished_runs(session_id)
+    ]
     return sorted(found, key=lambda s: s.timestamp)
 
 

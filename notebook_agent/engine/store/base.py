@@ -263,6 +263,10 @@ class RunStore(Protocol):
         """All runs of a session with their turns, oldest first."""
         ...
 
+    def unfinished_runs(self, session_id: str | None = None) -> list[tuple[str, str, float]]:
+        """``(run id, session id, start in seconds)`` of runs that did not end, as begun."""
+        ...
+
     def records(self, run_id: str) -> list[RunEventRecord]: ...
     def events(self, run_id: str) -> list[AgentEvent]:
         """Those of the records and the others, by ``timestamp``, then ``order``; ties keep the

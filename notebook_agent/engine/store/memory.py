@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from notebook_agent.core.agent_events import AgentEvent, event_from_json, event_to_json
-from notebook_agent.core.messages import Message, TextPart, ToolResultPart
 from notebook_agent.core.response import Usage
 from notebook_agent.core.run_state import RunState
 from notebook_agent.core.session import Run, RunEventRecord, RunStatus, Turn, UnservedTurn
@@ -25,6 +24,7 @@ from notebook_agent.engine.store.base import (
     ToolExecution,
 )
 from notebook_agent.engine.store.names import session_name
+from notebook_agent.engine.store.search import ascii_lower, holds
 
 __all__ = ["MemoryStore"]
 
@@ -141,7 +141,7 @@ class MemoryStore:
     def search(
         self, text: str, *, session_id: str | None = None, limit: int = 100
     ) -> list[MessageRecord]:
-        wanted = _ascii_lower(clean_text(text))
+        wanted = ascii_lower(clean_text(text))
         if not wanted:
             return []
         only = None if session_id is None else clean_text(session_id)
@@ -153,7 +153,7 @@ class MemoryStore:
                 if only is not None and key != only:
                     continue
                 record = self._sessions[key].log[seq - 1]
-                if record.message is not None and _holds(record.message, wanted):
+                if record.message is not None and holds(record.message, wanted):
                     found.append(_copy_entry(record))
         return found
 
@@ -273,11 +273,10 @@ class MemoryStore:
     def list_snapshots(self, session_id: str | None = None) -> list[Snapshot]:
         with self._lock:
             only = None if session_id is None else clean_text(session_id)
-            boxes = [b for b in self._runs.values() if only is None or b.session_id == only]
             kept = [
                 replace(b.snapshot, data=codec.plain(b.snapshot.data))
-                for b in boxes
-                if b.snapshot is not None
+                for b in self._runs.values()
+                if b.snapshot is not None and only in (None, b.session_id)
             ]
         return sorted(kept, key=lambda s: s.timestamp)
 
@@ -295,6 +294,15 @@ class MemoryStore:
     def list_runs(self, session_id: str) -> list[Run]:
         with self._lock:
             return [_whole_run(self._runs[key]) for key in self._session(session_id).runs]
+
+    def unfinished_runs(self, session_id: str | None = None) -> list[tuple[str, str, float]]:
+        with self._lock:
+            only = None if session_id is None else clean_text(session_id)
+            return [
+                (key, box.session_id, box.run.start)
+                for key, box in self._runs.items()
+                if only in (None, box.session_id) and not box.run.status.terminal
+            ]
 
     def records(self, run_id: str) -> list[RunEventRecord]:
         with self._lock:
@@ -382,19 +390,3 @@ def _add_usage(box: _SessionBox, usage: Usage) -> None:
 def _touch(box: _SessionBox, at: float) -> None:
     if at > box.row.updated_at:
         box.row = replace(box.row, updated_at=at)
-
-
-def _ascii_lower(text: str) -> str:
-    return text.translate(_LOWER)
-
-
-_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
-
-
-def _holds(message: Message, wanted: str) -> bool:
-    for part in message.parts:
-        if isinstance(part, TextPart) and wanted in _ascii_lower(part.text):
-            return True
-        if isinstance(part, ToolResultPart) and wanted in _ascii_lower(part.output):
-            return True
-    return False

@@ -58,6 +58,11 @@ _LIST_SNAPSHOTS = (
     f"{_SELECT_SNAPSHOTS} WHERE ?1 IS NULL OR session_id = ?1 ORDER BY timestamp,"  # noqa: S608  # our own columns
     " (SELECT position FROM runs WHERE runs.id = run_id)"
 )
+_RUNNING = ", ".join(f"'{s.value}'" for s in RunStatus if not s.terminal)
+_UNFINISHED = (
+    f"SELECT id, session_id, started_at FROM runs WHERE status IN ({_RUNNING})"  # noqa: S608  # our own words
+    " AND (?1 IS NULL OR session_id = ?1) ORDER BY position"
+)
 _SESSION_TURNS = (
     f"{_SELECT_TURNS} WHERE run_id IN (SELECT id FROM runs WHERE session_id = ?)"  # noqa: S608  # our own columns
     " ORDER BY position"
@@ -218,6 +223,11 @@ class SqliteStore(SessionTables):
         with self.reading() as db:
             found = db.execute(_LIST_SNAPSHOTS, (only,)).fetchall()
         return [rows.snapshot_from_row(row) for row in found]
+
+    def unfinished_runs(self, session_id: str | None = None) -> list[tuple[str, str, float]]:
+        only = None if session_id is None else clean_text(session_id)
+        with self.reading() as db:
+            return db.execute(_UNFINISHED, (only,)).fetchall()
 
     def delete_snapshot(self, run_id: str) -> None:
         with self.writing() as db:
