@@ -8,6 +8,7 @@ served by the backup. A reader sees fragments; a reset empties the view.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import statistics
 import time
@@ -147,10 +148,8 @@ async def breaker_rows(base: str, times: int) -> list[Row]:
         base, "fail503-100", retry=RetryPolicy(max_retries=0),
         breaker=BreakerConfig(trip_threshold=1, recovery_timeout=3600.0),
     )  # fmt: skip
-    try:
+    with contextlib.suppress(AgentError):
         await broken.arun("x", fresh=True)
-    except AgentError:
-        pass
     before = stats(base)["requests"]
     turns = 0
     ours, theirs = [], []
@@ -192,17 +191,13 @@ async def breaker_rows(base: str, times: int) -> list[Row]:
 async def _probe(base: str, runtime: AgentRuntime) -> tuple[int, int]:
     """Requests to the primary in a turn before the end of the cooldown, and in one after it."""
     found = []
-    try:
+    with contextlib.suppress(AgentError):
         await runtime.arun("x")
-    except AgentError:
-        pass
     for wait in (0.0, 0.4):
         await asyncio.sleep(wait)
         before = stats(base)["requests"]["fail503-100"]
-        try:
+        with contextlib.suppress(AgentError):
             await runtime.arun("x")
-        except AgentError:
-            pass
         found.append(stats(base)["requests"]["fail503-100"] - before)
     return found[0], found[1]
 
@@ -217,10 +212,8 @@ async def cancel_rows(base: str, times: int) -> list[Row]:
         await asyncio.sleep(0.3)
         began = time.perf_counter()
         runtime.cancel()
-        try:
+        with contextlib.suppress(Cancelled):
             await task
-        except Cancelled:
-            pass
         confirmed.append(time.perf_counter() - began)
         while stats(base)["open"] > held and time.perf_counter() - began < 5:
             await asyncio.sleep(0.001)
@@ -228,10 +221,8 @@ async def cancel_rows(base: str, times: int) -> list[Row]:
     before = sum(stats(base)["requests"].values())
     runtime = engine(base, "bench-100")
     runtime.cancel()
-    try:
+    with contextlib.suppress(Cancelled):
         await runtime.arun("x")
-    except Cancelled:
-        pass
     sent = sum(stats(base)["requests"].values()) - before
     timer = await _timer()
     yard = ("a 1 ms timer", timer)

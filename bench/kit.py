@@ -177,11 +177,11 @@ def machine() -> str:
     )
 
 
-MARKED = re.compile(r"(<!-- bench: -->\n).*?(<!-- bench end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- bench: -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def write_into(path: Path, text: str) -> bool:
-    """Put the text between ``<!-- bench: -->`` and ``<!-- bench end -->``.
+    """Put the text between ``<!-- bench: -->`` and ``<!-- end -->``.
 
     Returns:
         Whether the marks are there.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gc
 import os
 import random
@@ -19,8 +20,10 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
+from bench.kit import Row, plain_row
 from notebook_agent.core.request import TurnMode
 from tests.engine.test_fault_matrix import Reader, check_whole, client_for, positions
 from tests.faultserver import FAULTS, FaultServer
@@ -62,8 +65,12 @@ def names(turns: int, share: float, rng: random.Random) -> list[str]:
     return out
 
 
-async def soak(turns: int, share: float, seed: int, at_once: int) -> int:
-    """Run it and print what it found. Returns the number of things that are wrong."""
+async def soak(turns: int, share: float, seed: int, at_once: int) -> tuple[int, str]:
+    """Run it and print what it found.
+
+    Returns:
+        The number of things that are wrong, and a line of counts.
+    """
     rng = random.Random(seed)
     wrong: list[str] = []
     seen: Counter[str] = Counter()
@@ -118,11 +125,25 @@ async def soak(turns: int, share: float, seed: int, at_once: int) -> int:
     half = marks[len(marks) // 2][3]
     if marks[-1][3] > half + ALLOWED_KB:
         wrong.append(f"memory grew from {half:,} to {marks[-1][3]:,} KiB in the second half")
-    print(f"{seen['turns']} turns, {seen['faults']} faults, {seen['retried']} retried, "
-          f"{seen['rescued']} rescued, {len(wrong)} wrong; {took:.1f} s, CPU {used:.1f} s")  # fmt: skip
-    for line in wrong[:20]:
-        print("WRONG", line)
-    return len(wrong)
+    line = (
+        f"{seen['turns']:,} turns, {seen['faults']:,} faults, {seen['retried']:,} retried, "
+        f"{seen['rescued']} rescued, {len(wrong)} wrong; memory {half / 1024:.1f} MiB at half, "
+        f"{marks[-1][3] / 1024:.1f} MiB at the end; {took:.0f} s, CPU {used:.1f} s"
+    )
+    print(line)
+    for one_wrong in wrong[:20]:
+        print("WRONG", one_wrong)
+    return len(wrong), line
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    """The row of this bench."""
+    with contextlib.redirect_stdout(sys.stderr):
+        bad, line = asyncio.run(soak(500 if quick else 10_000, 0.2, 1, 8))
+    yield plain_row(
+        2, "soak: tasks, threads, sockets, memory, exact replies", line,
+        "nothing left, memory flat, every reply exact", bad == 0,
+    )  # fmt: skip
 
 
 def main() -> int:
@@ -133,7 +154,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=8)
     given = parser.parse_args()
-    return 1 if asyncio.run(soak(given.turns, given.share, given.seed, given.at_once)) else 0
+    bad, _ = asyncio.run(soak(given.turns, given.share, given.seed, given.at_once))
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":
