@@ -1,49 +1,32 @@
-"""What tuning costs: CPU seconds, median of three, beside a yardstick of the same run.
+"""What tuning costs: a sweep's cell with its journal, opening a journal, replaying a session
+under twenty policies, a chart; and the constants of docs/scaling.md.
 
-    python -m bench.tuning
-
-A sweep's cost for each cell with its journal on disk, opening a journal of 100,000 cells, a
-1,000-turn session under 20 policies, a chart of 10,000 turns.
+Run:  python -m bench tuning          the goals
+      python -m bench.tuning          the constants
 """
 
 from __future__ import annotations
 
 import json
-import statistics
 import tempfile
 import time
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.kit import Row, cpu, plain_row, timed_row
 from notebook_agent.core.compaction import CompactionPolicy
 from notebook_agent.core.messages import Message, Role, ToolCallPart, ToolResultPart
+from notebook_agent.tuning import charts
 from notebook_agent.tuning.cells import Cell, grid
 from notebook_agent.tuning.compaction_lab import CompactionLab
 from notebook_agent.tuning.executors import Limit
 from notebook_agent.tuning.journal import Answer, Begun, Journal
 from notebook_agent.tuning.sweep import Sweep
 
+PART = 5
 CELLS = 10_000
-GOALS = {"sweep": 0.5, "open": 1.0, "lab": 10.0, "chart": 1.0, "chart size": 1.0}
-
-
-def measured(work: Callable[[], Any], times: int = 3) -> tuple[float, float]:
-    """Median CPU and wall seconds; the first call warms up and is not counted."""
-    work()
-    cpu, wall = [], []
-    for _ in range(times):
-        began, at = time.process_time(), time.perf_counter()
-        work()
-        cpu.append(time.process_time() - began)
-        wall.append(time.perf_counter() - at)
-    return statistics.median(cpu), statistics.median(wall)
-
-
-def yardstick() -> float:
-    """CPU seconds to write and read 20,000 small JSON objects."""
-    row = {"reply": "a short reply", "input_tokens": 12, "output_tokens": 5, "seconds": 0.25}
-    return measured(lambda: [json.loads(json.dumps(row)) for _ in range(20_000)])[0]
 
 
 async def answer(cell: Cell) -> dict[str, Any]:
@@ -110,44 +93,73 @@ def lab() -> None:
     report.facts()
 
 
-def main() -> None:
-    yard = yardstick()
-    print(f"yardstick: 20,000 JSON objects written and read, {yard:.3f} CPU s")
-    rows: list[tuple[str, float, float, str]] = []
-    with tempfile.TemporaryDirectory() as name:
-        folder, count = Path(name), [0]
-        cpu, wall = measured(lambda: sweep(folder, count))
-        rows.append(("sweep", cpu / CELLS * 1e3, wall / CELLS * 1e3, "ms a cell, with journal"))
-        path = journal(folder, 100_000)
-        cpu, wall = measured(lambda: opened(path))
-        rows.append(("open", cpu, wall, "s, 100,000 cells"))
-    cpu, wall = measured(lab, 1)
-    rows.append(("lab", cpu, wall, "s, 1,000 turns under 20 policies, with facts"))
-    rows += charted()
-    for what, cpu, wall, unit in rows:
-        goal = GOALS[what]
-        word = "met" if cpu <= goal else "MISSED"
-        print(f"{what:<11} {cpu:8.3f} cpu {wall:8.3f} wall  {unit}  goal {goal:g}: {word}")
-
-
-def charted() -> list[tuple[str, float, float, str]]:
-    from notebook_agent.tuning import charts
-
+def chart_bundle() -> dict[str, Any]:
     turns = [
         {"turn": n, "system": 400, "tools": 900, "transients": 50, "history": n % 900 * 100,
          "compacted": n % 900 == 0, "window": 128_000}
         for n in range(10_000)
     ]  # fmt: skip
-    sizes = []
+    return charts.anatomy(turns)._repr_mimebundle_()
 
-    def draw() -> None:
-        made = charts.anatomy(turns)._repr_mimebundle_()
-        sizes.append(len(json.dumps(made)))
 
-    cpu, wall = measured(draw)
-    size = sizes[-1] / 1e6
-    return [("chart", cpu, wall, "s, 10,000 turns"), ("chart size", size, size, "MB")]
+def rows(quick: bool) -> Iterator[Row]:
+    """The rows of this bench."""
+    times = 3 if quick else 5
+    with tempfile.TemporaryDirectory() as name:
+        folder, count = Path(name), [0]
+        each = cpu(lambda: sweep(folder, count), times=times) / CELLS
+        yield timed_row(PART, "sweep, a cell with its journal on disk", each, "ms", 0.5)
+        path = journal(folder, 100_000)
+        took = cpu(lambda: opened(path), times=times)
+        yield timed_row(PART, "opening a journal of 100,000 cells", took, "s", 1.0)
+    took = cpu(lab, times=1 if quick else 3)
+    yield timed_row(PART, "1,000 turns under 20 policies, with facts", took, "s", 10.0)
+    took = cpu(chart_bundle, times=times)
+    yield timed_row(PART, "a chart of 10,000 turns", took, "s", 1.0)
+    size = len(json.dumps(chart_bundle())) / 1e6
+    yield plain_row(
+        PART, "size of that chart in the notebook", f"{size:.2f} MB", "<= 1 MB", size <= 1
+    )
+
+
+def constants() -> None:
+    """What docs/scaling.md counts with."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, count = Path(name), [0]
+        began = time.perf_counter()
+        sweep(folder, count)
+        wall = (time.perf_counter() - began) / CELLS
+        size = (folder / "sweep1.db").stat().st_size / CELLS
+        print(f"sweep: {wall * 1e3:.3f} ms wall a cell; journal {size:,.0f} bytes a cell")
+        with Journal(folder / "single.db") as one:
+            spec = {"prompt": "p", "config": {}, "inputs": {}, "seed": None, "repeat": 0}
+            began = time.perf_counter()
+            for n in range(300):
+                key = n.to_bytes(16, "big")
+                one.begin([Begun(key, n, spec)])
+                one.finish([Answer(key, json.dumps({"reply": "x" * 300}))])
+            took = (time.perf_counter() - began) / 300
+        print(f"journal, one cell at a time: {took * 1e3:.2f} ms wall (two synced transactions)")
+        path = journal(folder, 100_000)
+        print(
+            f"journal of 100,000 cells with 300-character replies: {path.stat().st_size / 1e6:.0f} MB"
+        )
+    tracemalloc.start()
+    inputs = [{"n": n, "text": f"question number {n}"} for n in range(20_000)]
+    before = tracemalloc.get_traced_memory()[0]
+    one = Sweep(answer, grid(["p"], [{"model": "m"}], inputs))
+    held = (tracemalloc.get_traced_memory()[0] - before) / len(one.cells)
+    print(f"memory of a cell in the driver: {held:,.0f} bytes beside its inputs")
+    one.run()
+    before = tracemalloc.get_traced_memory()[0]
+    frame = one.frame()
+    held = (tracemalloc.get_traced_memory()[0] - before) / len(frame)
+    print(f"memory of a row of the frame: {held:,.0f} bytes")
+    tracemalloc.stop()
+    began = time.perf_counter()
+    one.frame()
+    print(f"frame: {(time.perf_counter() - began) / len(one.cells) * 1e6:.0f} us wall a row")
 
 
 if __name__ == "__main__":
-    main()
+    constants()
