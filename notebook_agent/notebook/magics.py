@@ -18,7 +18,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 from notebook_agent.core.result import RunResult
 from notebook_agent.errors import AgentError
 from notebook_agent.notebook.agent_session import AgentSession, of_shell
-from notebook_agent.notebook.arguments import CellOptions, cell_help, parse_cell
+from notebook_agent.notebook.arguments import CellOptions, UsageError, cell_help, parse_cell
 from notebook_agent.notebook.chore import Chore
 from notebook_agent.notebook.drive import internal_error
 from notebook_agent.notebook.settings import SHOWN, Settings
@@ -97,6 +97,15 @@ class AgentMagics(Magics):
     def run_line_sync(self, line: str, assigned: bool = False) -> Any:  # as above
         """``%agent`` from synchronous code."""
         return self._guarded(lambda: self._line_blocking(line, assigned))
+
+    def not_first(self) -> None:
+        """``%%agent`` below other code."""
+        raise self._kept(
+            UsageError(
+                "%%agent must begin its cell: only comments and blank lines may stand above it. "
+                "Nothing was run.\nType:  %%agent     in a cell of its own"
+            )
+        )
 
     @no_var_expand
     @line_cell_magic("agent")  # type: ignore[arg-type]  # IPython types the form without a name only

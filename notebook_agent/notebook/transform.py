@@ -40,17 +40,30 @@ def rewrite(lines: list[str], *, awaits: bool, cells: bool = True) -> list[str]:
     if "%agent" not in text:
         return lines
     first = next((i for i, line in enumerate(lines) if line.strip()), 0)
-    head = lines[first]
-    if head.lstrip().startswith("%%"):
-        match = _CELL.match(head)
-        if match is None or not cells:
-            return lines
-        body = "".join(lines[first + 1 :]).removesuffix("\n")
-        if not awaits:
-            body = body.rstrip("\n")  # in a terminal blank lines end the cell
-        call = "run_cell" if awaits else "run_cell_sync"
-        return [f"{_await(awaits)}{_MAGICS}.{call}({match['line'].strip()!r}, {body!r})\n"]
-    return list(_lines(lines, awaits))
+    at = first if lines[first].lstrip().startswith("%%") else _late(lines)
+    if at is None:
+        return list(_lines(lines, awaits))
+    if any(line.strip() and not line.lstrip().startswith("#") for line in lines[:at]):
+        return [f"{_MAGICS}.not_first()\n"]  # an error in any case: a clear one, nothing runs
+    match = _CELL.match(lines[at])
+    if match is None or not cells:
+        return lines if at == first else lines[at:]
+    body = "".join(lines[at + 1 :]).removesuffix("\n").removesuffix("\r")
+    if not awaits:
+        body = body.rstrip("\n")  # in a terminal blank lines end the cell
+    call = "run_cell" if awaits else "run_cell_sync"
+    return [f"{_await(awaits)}{_MAGICS}.{call}({match['line'].strip()!r}, {body!r})\n"]
+
+
+def _late(lines: list[str]) -> int | None:
+    """Where ``%%agent`` begins a line of a cell that begins otherwise, None if nowhere.
+
+    Comments may stand before it; they are not part of the prompt.
+    """
+    for at, line in enumerate(lines):
+        if line.startswith("%%agent") and _CELL.match(line):
+            return None if _inside([_blank(one) for one in lines[:at]]) else at
+    return None
 
 
 def _await(awaits: bool) -> str:

@@ -73,13 +73,45 @@ def test_D1_only_cells_that_begin_with_it():
     for cell in (
         "%%agents\nx\n",
         "%%bash\n%agent status\n",
-        "x = 1\n%%agent\n",
         "%%agent?\n",
         "%%time\nx\n",
     ):
         assert run(cell) == cell
     assert "run_cell(" in run("\n\n%%agent\nx\n")
     assert "run_cell(" in run("  %%agent\n  x\n")
+
+
+@pytest.mark.parametrize(
+    "above",
+    ["# a note\n", "\n# a note\n\n#: %agent x\n", "   # indented\n", "#!/usr/bin/env x\n\t\n"],
+)
+def test_D1_comments_may_stand_above(above):
+    assert arguments(run(f"{above}%%agent --fresh\nhi {{x}}\n# part of it\n")) == [
+        "run_cell", "--fresh", "hi {x}\n# part of it",
+    ]  # fmt: skip
+    assert run(f"{above}%%agent\nhi\n", cells=False) == "%%agent\nhi\n"
+
+
+@pytest.mark.parametrize("above", ["x = 5\n", "%time 1\n", "!ls\n", "%agent status\n"])
+def test_D1_below_code_is_a_clear_error_and_nothing_runs(above):
+    assert run(f"{above}%%agent\nWhat is it?\n").endswith("['AgentMagics'].not_first()\n")
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        's = """\n%%agent\nhi\n"""\n',
+        "%%writefile x\n%%agent\nhi\n",
+        "x = 1\n%%agents\n",
+        "f(\n%%agent\n)\n",
+    ],
+)
+def test_D1_what_only_looks_like_a_cell_is_left_alone(cell):
+    assert run(cell) == cell
+
+
+def test_N01_ends_of_lines_of_windows_are_kept_inside():
+    assert arguments(run("%%agent -m x\r\none\r\ntwo\r\n")) == ["run_cell", "-m x", "one\r\ntwo"]
 
 
 def test_D1_no_rewrite_when_autoawait_is_off():
