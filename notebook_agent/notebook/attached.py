@@ -13,12 +13,12 @@ from notebook_agent.core.prices import Prices, run_cost
 from notebook_agent.core.result import RunResult
 from notebook_agent.notebook.drive import Outcome
 from notebook_agent.notebook.live import LiveObserver, breaker_view
-from notebook_agent.notebook.panel_state import Ask, PanelState
+from notebook_agent.notebook.panel_state import Ask, Gauge, PanelState
 from notebook_agent.notebook.sinks import Sink, make_sink
 from notebook_agent.notebook.sinks.panel_sink import PanelSink
 from notebook_agent.notebook.view import LiveView
 
-__all__ = ["AttachedView", "attached_view"]
+__all__ = ["AttachedView", "attached_view", "first_gauge"]
 
 
 class AttachedView(LiveView):
@@ -109,16 +109,34 @@ def attached_view(
         prices: Of the user, for the cost.
     """
     now = runtime.surroundings.now
+    breaker = runtime.breaker_of(model)
     live = LiveObserver(
         runtime.session,
         now=now,
         model=model,
         prompt=prompt,
-        breaker=breaker_view(runtime.breaker_of(model).to_json(now()), now()),
+        breaker=breaker_view(breaker.to_json(now()), now()),
+        gauge=first_gauge(runtime, breaker.routed_model()),
     )
     sink = make_sink(name, panel=lambda: _panel(session), background=background)
     sink.on_stop = runtime.cancel_signal.cancel
     return AttachedView(live, sink, hub=runtime.hub, shown=shown, notices=notices, prices=prices)
+
+
+def first_gauge(runtime: Any, model: str) -> Gauge:
+    """The gauge before the first count: the window of the model that serves, and the lines.
+
+    Args:
+        runtime: Whose compaction policy draws the lines, in percent of the window.
+        model: Full name.
+    """
+    policy = runtime.compaction
+    off = not policy.auto or not policy.threshold  # only the emergency line is left
+    return Gauge(
+        window=runtime.llm.window_of(model),
+        trigger=policy.emergency if off else policy.threshold,
+        emergency=policy.emergency,
+    )
 
 
 def _panel(session: str) -> Any:
