@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
+from notebook_agent.core.messages import Role
 from notebook_agent.core.request import TurnMode
 from notebook_agent.core.retry import RetryPolicy, StreamTimeouts
 from notebook_agent.core.session import Session
@@ -15,7 +17,7 @@ from notebook_agent.engine.store.memory import MemoryStore
 from notebook_agent.engine.store.sqlite import SqliteStore
 from notebook_agent.errors import Cancelled, ErrorKind, ProviderError, SessionBusy
 from tests.conftest import fixed_surroundings, run_virtual
-from tests.engine.fakes import DROP, Fake, call_events, text_events
+from tests.engine.fakes import DROP, HANG, Fake, call_events, text_events
 from tests.engine.runtime_kit import (
     QUIET,
     CharCounter,
@@ -189,3 +191,83 @@ def test_K01_a_cancel_from_any_callback_leaves_a_legal_session(moment):
     assert runtime.session.history == []
     assert runtime.breaker.data.consecutive_failures == 0
     assert run(runtime, "y").status.value == "completed"
+
+
+def test_K02_two_threads_on_one_file_keep_two_whole_sessions(tmp_path):
+    stores = [SqliteStore(tmp_path / "runs.db") for _ in range(2)]
+    runtimes = [
+        runtime_of(
+            Fake(), store=store, session=Session(id=f"s{n}", name=f"s{n}"), surroundings=SYSTEM
+        )
+        for n, store in enumerate(stores)
+    ]
+    failed = []
+
+    def work(runtime):
+        try:
+            for n in range(10):
+                runtime.run(f"q{n}")
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(r,)) for r in runtimes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failed == []
+    for runtime, store in zip(runtimes, stores, strict=True):
+        assert [m.text_content() for m in runtime.session.history if m.role is Role.USER] == [
+            f"q{n}" for n in range(10)
+        ]
+        store.close()
+
+
+def test_K04_one_session_on_six_threads_is_busy_or_served():
+    slow = [*text_events("a", end=False)[:3], 0.05, *text_events("b")[3:]]
+    runtime = runtime_of(Fake([list(slow) for _ in range(9)]), surroundings=SYSTEM)
+    ends = []
+
+    def work():
+        try:
+            ends.append(runtime.run("q").status.value)
+        except SessionBusy:
+            ends.append("busy")
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(ends) == 6
+    assert set(ends) <= {"busy", "completed"}
+    assert ends.count("completed") * 2 == len(runtime.session.history)
+    assert runtime.run("after").status.value == "completed"
+
+
+@pytest.mark.parametrize("bad", ["text", b"bytes", ("tuple",), {"type": "message_stop"}], ids=repr)
+def test_S10_an_adapter_that_yields_no_event_is_a_failed_attempt(bad):
+    """A third party's client: whatever it yields, the reply is whole or the attempt failed."""
+    script = [*text_events("half", end=False)[:3], bad]
+    client = Fake([script, text_events("whole")])
+    result = run(runtime_of(client, observers=[log := Log()]))
+    assert result.text == "whole"
+    assert len(log.of("on_attempt_reset")) == 1
+
+
+async def test_K04_a_timeout_around_a_run_leaves_the_session_usable():
+    hangs = [*text_events("a", end=False)[:3], HANG]
+    runtime = runtime_of(Fake([hangs, list(hangs)]), surroundings=SYSTEM)
+    with pytest.raises((TimeoutError, Cancelled)):
+        await asyncio.wait_for(runtime.arun("x"), 0.1)
+
+    async def fails():
+        await asyncio.sleep(0.05)
+        raise ValueError("a sibling")
+
+    with pytest.raises(BaseExceptionGroup):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(runtime.arun("y"))
+            group.create_task(fails())
+    assert (await runtime.arun("z")).text == "ok"
+    assert [m.text_content() for m in runtime.session.history] == ["z", "ok"]
