@@ -44,12 +44,12 @@ def on_config(config: Any) -> Any:
         for name, items in section.items():
             if name == "Notebooks":
                 items[:] = [{title_of(p): f"notebooks/{p.stem}.md"} for p in notebooks()]
-            here = {str(one) for one in items}
-            if name == "Guide":
-                more = ("providers.md", "your-own-client.md", "scaling.md")
-                items += [m for m in more if m not in here and (ROOT / "docs" / m).exists()]
-            if name == "Project" and (ROOT / "docs" / "requirements.md").exists():
-                items += [m for m in ("requirements.md",) if m not in here]
+    listed = {
+        one for section in config.nav for items in section.values() for one in map(str, items)
+    }
+    there = sorted(p.name for p in (ROOT / "docs").glob("*.md"))
+    section = next(iter(config.nav[-1].values()))
+    section += [name for name in there if name not in listed]  # a page that nobody listed
     return config
 
 
