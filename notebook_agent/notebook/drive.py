@@ -33,6 +33,9 @@ __all__ = ["DRAIN_S", "TICK_S", "BackgroundRun", "Outcome", "RunDriver", "View"]
 
 TICK_S: Final = 1 / 30
 DRAIN_S: Final = 0.8
+# An interrupt between a cell's end and the kernel's reply makes ipykernel lose the reply, and the
+# cell then runs for ever: a second press this soon after the first is taken by the cell itself.
+PATIENCE_S: Final = 0.1
 
 log = logging.getLogger("notebook_agent.notebook")
 
@@ -90,6 +93,7 @@ class RunDriver:
         self._road = road
         self._now = now
         self._interrupted = False
+        self._pressed_at = 0.0
         self._closed = False
         self._printed: io.StringIO | None = None
         self._printed_seen = 0
@@ -197,6 +201,8 @@ class RunDriver:
 
     def _interrupt(self, deadline: float | None) -> float:
         """First interrupt: fire, and drain for a while. Later ones change nothing (K04)."""
+        if not self._interrupted:
+            self._pressed_at = self._now()
         self._interrupted = True
         self.cancel.cancel()
         return self._now() + DRAIN_S if deadline is None else deadline
@@ -205,6 +211,8 @@ class RunDriver:
         with _no_interrupts():
             outcome = self._outcome(work)
             self._close(outcome)
+            if self._interrupted:
+                time.sleep(min(PATIENCE_S, max(0.0, self._pressed_at + PATIENCE_S - self._now())))
         if self._interrupted:
             raise _one_line_cancelled(outcome) from None
         if isinstance(outcome, AgentError):

@@ -36,6 +36,7 @@ __all__ = [
     "frozen_html",
     "frozen_text",
     "metadata",
+    "standing_bundle",
     "styled_block",
     "thinking_line",
     "tool_word",
@@ -87,6 +88,27 @@ def metadata(state: PanelState) -> dict[str, Any]:
 def bundle(state: PanelState) -> dict[str, str]:
     """The frozen mime bundle of a run, ended or not."""
     return {"text/plain": frozen_text(state), "text/html": frozen_html(state)}
+
+
+def standing_bundle(state: PanelState) -> dict[str, str]:
+    """What stands beside the live view in the first display.
+
+    It is read where the view cannot be: in a notebook that was saved while the run went on and
+    whose kernel is gone, opened untrusted, exported, or shown by a host without widgets (N07).
+    """
+    run = f" {state.run_id}" if state.run_id else ""
+    lines = (
+        "The run was going on when this was saved, so its text is not here.",
+        f"While its kernel lives:  %agent show{run}",
+        f"In a new kernel:  %agent session load {state.session}  and  %agent resume{run}",
+    )
+    head = f"{_word(state)} · {state.model or 'no model'}"
+    small = "margin: 0; padding: 6px 16px; font-size: 13px"
+    return {
+        "text/plain": visible("\n".join((head, *lines))),
+        "text/html": f'<div style="border: {_LINE}; border-radius: 4px"><p style="{small}">'
+        f"<strong>{escape(head)}</strong><br>{'<br>'.join(map(escape, lines))}</p></div>",
+    }
 
 
 # ---- text/plain -------------------------------------------------------------------------------

@@ -201,6 +201,29 @@ async def test_K04_second_interrupt_changes_nothing(engine):
     assert [c for c in view.calls if c[0] == "close"].__len__() == 1
 
 
+async def test_K04_a_second_press_is_taken_by_the_cell_itself(engine):
+    """ipykernel loses the reply of a cell when the second SIGINT comes just after its end."""
+    import os
+    import signal
+    import threading
+
+    machine = Machine()
+    task = asyncio.ensure_future(driver(machine.run, engine, machine.cancel).awaited())
+    await interrupt(task, machine)
+    hits: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: hits.append(number))
+    press = threading.Timer(0.06, os.kill, (os.getpid(), signal.SIGINT))
+    press.start()
+    try:
+        with pytest.raises(Cancelled):
+            await task
+        press.join()
+        assert hits == []
+    finally:
+        press.join()
+        signal.signal(signal.SIGINT, before)
+
+
 async def test_D4_deaf_engine_is_left_after_the_drain(engine):
     machine = Machine(deaf=True)
     task = asyncio.ensure_future(driver(machine.run, engine, machine.cancel).awaited())

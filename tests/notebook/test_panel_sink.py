@@ -89,6 +89,8 @@ def test_the_view_ends_with_the_final_state_and_the_cell_with_the_bundle(name: s
     assert view.state["status"] == ground.state.status
     first, last = ground.shown[0], ground.shown[-1]
     assert "application/vnd.jupyter.widget-view+json" in first["data"]
+    assert "its text is not here" in first["data"]["text/plain"]
+    assert "%agent show run_0" in first["data"]["text/html"]
     assert last["data"] == bundle(ground.state)  # no widget view in it (D15)
     assert last["update"]
     assert last["id"] == first["id"]

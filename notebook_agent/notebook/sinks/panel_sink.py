@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from notebook_agent.notebook.output import bundle, metadata
+from notebook_agent.notebook.output import bundle, metadata, standing_bundle
 from notebook_agent.notebook.panel_state import PanelState
 from notebook_agent.notebook.sinks.base import Display, Outcome, ipython_display
 
@@ -79,7 +79,12 @@ class PanelSink:
         self._shown = True
         self._shown_at = self._now()
         self._meta = metadata(state)
-        self._display(self._panel.view_bundle(), metadata=self._meta, display_id=self._id)
+        self._display(self._view(state), metadata=self._meta, display_id=self._id)
+
+    def _view(self, state: PanelState) -> dict[str, Any]:
+        """The view, and what is read in its place when it cannot be there (N07)."""
+        assert self._panel is not None  # opened
+        return {**self._panel.view_bundle(), **standing_bundle(state)}
 
     def update(self, state: PanelState) -> None:
         """Send the news; answer the view; keyframes until a view has answered (F2)."""
@@ -128,7 +133,7 @@ class PanelSink:
         panel = self._panel = self._get()
         self._greeted, self._frames, self._opened = False, 0, self._now()
         panel.begin(state, self._stop)
-        self._display(panel.view_bundle(), metadata=self._meta, display_id=self._id, update=True)
+        self._display(self._view(state), metadata=self._meta, display_id=self._id, update=True)
         return panel
 
     def _stop(self) -> None:
