@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from notebook_agent.core.text import clean_text
-from notebook_agent.errors import InputRejected
+from notebook_agent.errors import AgentError, InputRejected
 
 __all__ = [
     "Inserted",
@@ -24,6 +24,7 @@ __all__ = [
     "insert",
     "literal_brace",
     "look_up",
+    "no_text",
     "placeholders",
     "value_text",
 ]
@@ -64,9 +65,10 @@ def insert(
     *,
     raw: bool = False,
     fits: Callable[[str, str], None] | None = None,
+    ahead: Callable[[str, Any], None] | None = None,
     where: str = "in this notebook",
     hint: str = _HINT,
-    place: Callable[[str], str] = str,
+    place: Callable[[str], str] = lambda text: text,
 ) -> Inserted:
     """Put the variables' text into a prompt.
 
@@ -75,6 +77,7 @@ def insert(
         namespace: Where the names are looked up.
         raw: Insert nothing (``--raw``); ``\\{{`` stays as typed too.
         fits: Called with expression and text of each value; raises when it is too big.
+        ahead: Called with expression and value before its text is made, which may take long.
         where: Where names are looked up, for the error.
         hint: What to type when a name is not there, the error's last lines.
         place: Gives what is put in place of a value, for a line that is still to be split.
@@ -104,7 +107,17 @@ def insert(
             raise InsertionError(
                 f"{{{{{expression}}}}} cannot be inserted: {problem}. Nothing was sent.\n{hint}"
             ) from None
-        text = clean_text(value_text(value))
+        try:
+            if ahead is not None:
+                ahead(expression, value)
+            text = clean_text(value_text(value))
+        except AgentError:
+            raise
+        except Exception as error:  # noqa: BLE001  # a user object may raise anything
+            raise InsertionError(
+                f"{{{{{expression}}}}} cannot be inserted: {no_text(value, error)}. "
+                f"Nothing was sent.\n{hint}"
+            ) from None
         if fits is not None:
             fits(expression, text)
         made.append(Insertion(expression, text))
@@ -166,12 +179,19 @@ def _item(value: Any, step: str) -> Any:
 def value_text(value: Any) -> str:
     """A value as the text a prompt gets: a frame whole, a result's reply, else ``str``."""
     if isinstance(value, str):
-        return value
+        return str.__str__(value)  # a subclass may say something else
     if type(value).__module__.split(".")[0] == "pandas" and hasattr(value, "to_string"):
         return str(value.to_string())
     if isinstance(value, (bytes, bytearray)):
         return bytes(value).decode("utf-8", "replace")
     return str(value)
+
+
+def no_text(value: Any, error: Exception) -> str:
+    """Why a value has no text, in words."""
+    said = "" if isinstance(error, RecursionError) else str(error)[:120]
+    why = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return f"its {type(value).__name__} cannot be written as text ({why})"
 
 
 def literal_brace(body: str, namespace: Mapping[str, Any]) -> str | None:

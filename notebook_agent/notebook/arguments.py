@@ -8,6 +8,7 @@ Source: notebook side, commands (D6, D8, N11).
 
 from __future__ import annotations
 
+import builtins
 import keyword
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 FORMATS: Final = ("md", "text", "json", "code")
+TAKEN: Final = frozenset(dir(builtins)) | {"In", "Out", "get_ipython"}
 SHOWS: Final = ("panel", "footer", "quiet")
 
 CELL_OPTIONS: Final[tuple[Option, ...]] = (
@@ -138,6 +140,11 @@ def parse_cell(line: str, names: Mapping[str, Any] | None = None) -> CellOptions
     ):
         raise UsageError(
             f"--into needs the name of a variable; {options.into!r} is none.\n"
+            "Type:  %%agent --into answer"
+        )
+    if options.into in TAKEN:
+        raise UsageError(
+            f"--into {options.into} would hide a name that Python or the notebook needs.\n"
             "Type:  %%agent --into answer"
         )
     return options

@@ -6,9 +6,10 @@ Source: notebook side, the prompt and commands (D7, D9, N01, N02, N11).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from notebook_agent.core.interpolate import look_up
 from notebook_agent.core.messages import Message
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from notebook_agent.notebook.session_core import SessionCore
 
 __all__ = ["Plan", "plan_run"]
+
+
+_PIECE: Final = 200_000  # characters counted at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,17 +150,30 @@ def _insert(agent: SessionCore, body: str, options: CellOptions, session: str) -
         # A token is at least one byte: most values need no counting.
         if window is None or len(text.encode(errors="replace")) <= window:
             return
-        tokens = agent.count_text(text)
+        # In pieces: an interrupt comes through between them (F11).
+        pieces = (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))
+        tokens = sum(map(agent.count_text, pieces))
         if tokens > window:
-            raise ContextExceeded(
-                tokens,
-                window,
-                f"{{{{{expression}}}}} has {tokens:,} tokens and the window holds {window:,}. "
-                "Nothing was sent.\n"
-                f"Insert a part of it, or show its shape with:  %%agent --with {expression.split('.', maxsplit=1)[0].split('[', maxsplit=1)[0]}",
-            )
+            raise _too_big(expression, f"{tokens:,}", tokens, window)
 
-    return insert(body, agent.names(), raw=options.raw, fits=fits)
+    def ahead(expression: str, value: Any) -> None:
+        # A frame's text takes minutes when it is large, and no cell of it is less than a token.
+        cells = getattr(value, "size", 0) if hasattr(value, "to_string") else 0
+        if window is not None and isinstance(cells, int) and cells > window:
+            raise _too_big(expression, f"at least {cells:,}", cells, window)
+
+    return insert(body, agent.names(), raw=options.raw, fits=fits, ahead=ahead)
+
+
+def _too_big(expression: str, size: str, tokens: int, window: int) -> ContextExceeded:
+    name = re.split(r"[.\[]", expression, maxsplit=1)[0]
+    return ContextExceeded(
+        tokens,
+        window,
+        f"{{{{{expression}}}}} has {size} tokens and the window holds {window:,}. "
+        "Nothing was sent.\n"
+        f"Insert a part of it, or show its shape with:  %%agent --with {name}",
+    )
 
 
 def _brace_note(agent: SessionCore, body: str, options: CellOptions) -> tuple[str, ...]:

@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from notebook_agent.core.interpolate import look_up
+from notebook_agent.core.interpolate import look_up, no_text
 from notebook_agent.core.messages import ImagePart, Message, Role, TextPart
 from notebook_agent.core.pixels import SUFFIXES
 from notebook_agent.core.text import clean_text
-from notebook_agent.errors import InputRejected
+from notebook_agent.errors import AgentError, InputRejected
 from notebook_agent.notebook.arguments import nearest, own_names
 
 __all__ = ["cells_message", "describe", "values_message"]
@@ -51,9 +51,9 @@ def values_message(
     images: list[ImagePart] = []
     for name in names:
         value = _value(name, namespace)
-        picture = _picture(value)
+        picture, text = _shown(name, value)
         if picture is None:
-            parts.append(f"{name}: {capped(describe(value), cap, count)}")
+            parts.append(f"{name}: {capped(text, cap, count)}")
         else:
             images.append(picture)
             size = "" if picture.width is None else f", {picture.width}x{picture.height} pixels"
@@ -76,6 +76,24 @@ def _value(name: str, namespace: Mapping[str, Any]) -> Any:
     close = nearest(name, own_names(namespace))
     typed = f"%%agent --with {close}" if close else f"{name} = ...   in a cell of its own"
     raise InputRejected(f"--with: {why}. Nothing was sent.\nType:  {typed}")
+
+
+def _shown(name: str, value: Any) -> tuple[ImagePart | None, str]:
+    """A value as image or text.
+
+    Raises:
+        InputRejected: It is neither: its own code raises.
+    """
+    try:
+        picture = _picture(value)
+        return picture, describe(value) if picture is None else ""
+    except AgentError:
+        raise
+    except Exception as error:  # noqa: BLE001  # a user object may raise anything
+        raise InputRejected(
+            f"--with: {name}: {no_text(value, error)}. Nothing was sent.\n"
+            "Type:  text = ...     in a cell of its own, then  %%agent --with text"
+        ) from None
 
 
 def _picture(value: Any) -> ImagePart | None:
@@ -103,13 +121,15 @@ def cells_message(sources: Sequence[str], *, cap: int, count: Count) -> Message 
 
 def capped(text: str, cap: int, count: Count) -> str:
     """The text cut in the middle to about ``cap`` tokens, with a note of what was cut."""
-    if len(text.encode(errors="replace")) <= cap or count(text) <= cap:
+    if len(text.encode(errors="replace")) <= cap:
         return text
-    low, high = 0, len(text)
-    while high - low > max(64, len(text) // 200):
+    # A giant is never counted whole: a token is seldom more than 16 characters.
+    if len(text) <= cap * 16 and count(text) <= cap:
+        return text
+    low, high = 0, min(len(text), cap * 16)
+    while high - low > max(16, high // 200):
         middle = (low + high) // 2
-        # Count no more than the cap could ever hold: a giant value is never counted whole.
-        if middle <= cap * 16 and count(_cut(text, middle)) <= cap:
+        if count(_cut(text, middle)) <= cap:
             low = middle
         else:
             high = middle

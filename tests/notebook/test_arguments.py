@@ -187,3 +187,10 @@ def test_N11_suggestions_are_the_persons_own_names():
 def test_paths_of_windows_keep_their_backslashes(monkeypatch):
     monkeypatch.setattr("notebook_agent.notebook.option.os.name", "nt")
     assert read_line(r'record "C:\my runs\one.jsonl"').arguments["path"] == r"C:\my runs\one.jsonl"
+
+
+@pytest.mark.parametrize("name", ["print", "In", "Out", "get_ipython", "open", "Exception", "None"])
+def test_N11_into_hides_nothing_that_is_needed(name):
+    with pytest.raises(UsageError, match="--into"):
+        parse_cell(f"-i {name}")
+    assert parse_cell("-i _").into == "_"

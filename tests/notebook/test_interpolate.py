@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from notebook_agent.errors import ContextExceeded, InputRejected
+from notebook_agent.notebook.agent_session import AgentSession
 from notebook_agent.notebook.interpolate import InsertionError, insert, literal_brace
+from notebook_agent.notebook.settings import Settings
+from notebook_agent.notebook.with_values import values_message
+from notebook_agent.providers.scripted import ScriptedModel
 
 NS = {
     "x": 5,
@@ -120,3 +125,68 @@ def test_N01_text_without_double_braces_is_never_changed(text):
 @given(st.text(alphabet="{}x $\\[]0.\"'"))
 def test_N01_raw_never_changes(text):
     assert insert(text, {}, raw=True).text == text
+
+
+# ---- values that fight back (N02) ------------------------------------------------------------
+
+
+class NoText:
+    def __repr__(self):
+        raise RuntimeError("no repr")
+
+
+class NoAttributes:
+    def __getattr__(self, name):
+        raise ValueError(name)
+
+
+class Liar(str):
+    __slots__ = ()
+
+    def __str__(self):
+        raise KeyError("s")
+
+
+def nested() -> list:
+    deep: list = []
+    for _ in range(100_000):
+        deep = [deep]
+    return deep
+
+
+@pytest.mark.parametrize("make", [NoText, nested])
+def test_N02_a_value_without_a_text_is_refused_by_name(make):
+    with pytest.raises(
+        InsertionError, match=r"\{\{x\}\} cannot be inserted: its \w+ cannot be written"
+    ) as caught:
+        insert("hi {{x}}", {"x": make()})
+    assert len(str(caught.value).splitlines()) == 3
+    with pytest.raises(InputRejected, match="--with: x: its"):
+        values_message(["x"], {"x": make()}, cap=100, count=len)
+
+
+def test_N02_a_text_is_its_characters_whatever_its_class_says():
+    assert insert("hi {{x}}", {"x": Liar("e")}).text == "hi e"
+
+
+def test_N02_nothing_about_a_value_is_asked_that_may_raise():
+    with pytest.raises(InputRejected, match="--with: x: its NoAttributes"):
+        values_message(["x"], {"x": NoAttributes()}, cap=100, count=len)
+
+
+def test_N02_a_giant_is_neither_written_nor_counted_whole():
+    counted: list[int] = []
+
+    def count(text: str) -> int:
+        counted.append(len(text))
+        return len(text) // 4
+
+    shown = values_message(["x"], {"x": "y" * 5_000_000}, cap=100, count=count)
+    assert shown.text_content().count("y") > 200  # as much as the cap holds
+    assert max(counted) <= 100 * 16 + 100
+    frame = pd.DataFrame({"a": range(300_000)})
+    agent = AgentSession(settings=Settings(store="memory"), namespace={"frame": frame})
+    agent.model(ScriptedModel(["ok"], name="quick", window=200_000))
+    with pytest.raises(ContextExceeded, match="at least 300,000 tokens"):
+        agent.ask("hi {{frame}}")
+    agent.close()
