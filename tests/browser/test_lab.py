@@ -261,6 +261,61 @@ def test_reload_in_mid_run_and_the_live_panel_comes_back(lab) -> None:
     notebook.interrupt()
 
 
+def test_N07_saved_in_mid_run_and_the_kernel_dies(lab) -> None:
+    """A view is never all that a saved notebook has of a run: text stands beside it.
+
+    Opened untrusted, that text is shown. In a trusted notebook JupyterLab itself prefers the
+    view's mime type and says that its model is gone; the text is in the file and in exports.
+    """
+    server, page = lab
+    notebook = open_new(lab, "dies", slow(REPLY * 6, 0.03), ["%%agent\nhello"])
+    notebook.run(1)
+    wait_for(lambda: notebook.panel(1).count() and "3 March" in notebook.panel(1).inner_text())
+    saved = notebook.save()
+    (output,) = saved["cells"][1]["outputs"]
+    assert "application/vnd.jupyter.widget-view+json" in output["data"]
+    assert "its text is not here" in "".join(output["data"]["text/html"])
+    plain = "".join(output["data"]["text/plain"])
+    assert re.search(r"%agent show run_\w+\n.*%agent session load default", plain)
+    assert "0x" not in plain
+    server.end_sessions()
+    saved["cells"][0]["source"] = "# a copy"  # that nobody signed
+    (server.root / "dies_untrusted.ipynb").write_text(json.dumps(saved))
+    reopened = Notebook(server, page, "dies_untrusted.ipynb")
+    text = wait_for(lambda: reopened.text(1))
+    assert "its text is not here" in text
+    assert "%agent resume run_" in text
+    assert "model not found" not in page.inner_text("body").lower()
+    server.end_sessions()
+
+    from nbconvert import HTMLExporter
+
+    body, _ = HTMLExporter().from_filename(str(server.root / "dies.ipynb"))
+    assert "its text is not here" in body
+
+
+def test_D20_a_tool_is_allowed_by_a_click(lab) -> None:
+    """The question stands in the panel, not in stdin; Allow runs the tool, Deny does not."""
+    notebook = open_new(
+        lab, "approval",
+        "from notebook_agent import tool\nfrom notebook_agent.core.messages import ToolCallPart\nran = []\n"
+        "@tool(confirm=True)\ndef delete(path: str) -> str:\n    'Delete a file.'\n    ran.append(path)\n    return 'gone'\n"
+        "call = lambda n: Reply(text='I tidy up.', tool_calls=[ToolCallPart(n, 'delete', {'path': n + '.txt'})])\n"
+        "m = ScriptedModel([call('a'), 'Done.', call('b'), 'As you like.'], delay_s=0.01)\n%agent model @m\n",
+        ["%%agent -t delete\ntidy up", "%%agent -t delete\nagain", "print(ran)"],
+    )  # fmt: skip
+    for cell, name, word in ((1, "Allow", "Done."), (2, "Deny", "As you like.")):
+        notebook.run(cell)
+        notebook.panel(cell).locator(".na-ask").get_by_role("button", name=name).click(
+            timeout=15_000
+        )
+        notebook.wait_done(cell, 10)
+        assert word in notebook.text(cell)
+        assert notebook.output(cell).locator("input").count() == 0  # stdin was not asked
+    notebook.run(3, done=10)
+    assert notebook.text(3).strip() == "['a.txt']"
+
+
 def test_N12_dark_theme(lab) -> None:
     """Colours come from the theme: text and background change together, contrast stays."""
     notebook = open_new(lab, "dark", slow(REPLY * 2, 0.02), ["%%agent\nhello"])

@@ -100,7 +100,6 @@ def _started(state: PanelState, e: ev.RunStarted) -> PanelState:
     return replace(
         state,
         run_id=e.run_id or state.run_id,
-        session=e.session_id or state.session,
         model=model,
         scripted=is_scripted(model),
         run_status=RunStatus.RUNNING,
