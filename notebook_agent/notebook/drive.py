@@ -16,7 +16,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
@@ -26,6 +25,7 @@ from notebook_agent.core.session import RunStatus
 from notebook_agent.core.text import visible
 from notebook_agent.engine.cancel import CancelSignal
 from notebook_agent.errors import AgentError, Cancelled
+from notebook_agent.notebook.internal import internal_error
 from notebook_agent.notebook.kernel_loop import EngineDriver, Work
 from notebook_agent.notebook.road import KernelRoad
 
@@ -95,6 +95,7 @@ class RunDriver:
         self._interrupted = False
         self._pressed_at = 0.0
         self._closed = False
+        self._left = False  # the engine did not confirm a stop in time
         self._printed: io.StringIO | None = None
         self._printed_seen = 0
 
@@ -172,7 +173,14 @@ class RunDriver:
         async def caught() -> RunResult:
             with capture() as printed:
                 self._printed = printed
-                return await self._start()
+                try:
+                    return await self._start()
+                except AgentError as error:
+                    if not self._left:
+                        raise
+                    # Nobody asks for this end any more; asyncio would print it into a later cell.
+                    log.debug("a run that was left has ended: %s", type(error).__name__)
+                    raise asyncio.CancelledError from None
 
         return self._engine.submit(caught())
 
@@ -224,6 +232,7 @@ class RunDriver:
 
     def _outcome(self, work: Work[RunResult]) -> Outcome:
         if not work.done():
+            self._left = True
             work.cancel()
             log.warning("the engine did not confirm a cancel within %s s", DRAIN_S)
             return Cancelled(f"stopped; the engine did not answer within {DRAIN_S} s")
@@ -263,23 +272,6 @@ def _no_interrupts() -> Iterator[None]:
     finally:
         if before is not None:  # None: a handler that Python did not install
             signal.signal(signal.SIGINT, before)
-
-
-def internal_error(error: BaseException) -> AgentError:
-    """An unexpected exception as an AgentError: its last frame, no local values (X05)."""
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    where = ""
-    if frame is not None:
-        code = frame.tb_frame.f_code
-        where = f" in {code.co_name}, line {frame.tb_lineno} of {code.co_filename.split('/')[-1]}"
-    made = AgentError(
-        f"Unexpected {type(error).__name__}{where}: {str(error)[:300]}\n"
-        "This is a defect of notebook_agent; see:  %agent why"
-    )
-    made._frames = traceback.format_tb(error.__traceback__)  # type: ignore[attr-defined]  # for ``why``: source lines only
-    return made
 
 
 def _one_line_cancelled(outcome: Outcome) -> Cancelled:

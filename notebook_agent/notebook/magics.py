@@ -20,7 +20,7 @@ from notebook_agent.errors import AgentError
 from notebook_agent.notebook.agent_session import AgentSession, of_shell
 from notebook_agent.notebook.arguments import CellOptions, UsageError, cell_help, parse_cell
 from notebook_agent.notebook.chore import Chore
-from notebook_agent.notebook.drive import internal_error
+from notebook_agent.notebook.internal import internal_error
 from notebook_agent.notebook.settings import SHOWN, Settings
 from notebook_agent.notebook.verbs.table import Call, read_line, verb_help
 

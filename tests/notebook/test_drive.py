@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 
@@ -420,3 +421,43 @@ async def test_a_view_that_breaks_leaves_the_run_alone(engine, where, capsys):
 
     assert (await driver(slow, engine, view=view).awaited()).text == "done"
     assert capsys.readouterr().out == "the view failed (OSError); the run goes on\n"
+
+
+def test_K04_a_run_that_was_left_ends_without_a_word(engine, caplog):
+    """Its late failure must not be printed into a later cell by asyncio."""
+    said: list[object] = []
+    release = threading.Event()
+
+    async def start():
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _loop, context: said.append(context)
+        )
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            while not release.is_set():  # deaf for a while
+                try:
+                    await asyncio.sleep(0.01)
+                except asyncio.CancelledError:
+                    continue
+            raise Cancelled("late") from None
+
+    async def cell():
+        driver = RunDriver(
+            start, engine=engine, cancel=CancelSignal(), view=SpyView(), road=KernelRoad()
+        )
+        task = asyncio.ensure_future(driver.awaited())
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(Cancelled, match="did not answer"):
+            await task
+
+    asyncio.run(cell())
+    release.set()
+
+    async def settle():
+        await asyncio.sleep(0.1)
+        gc.collect()
+
+    engine.submit(settle()).result(5)
+    assert said == []

@@ -5,13 +5,14 @@ Source: notebook side, commands (D11, F3, X05); LLM turn (L82, L83).
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from notebook_agent.engine.clock import SYSTEM
-from notebook_agent.errors import ConfigError
+from notebook_agent.errors import Cancelled, ConfigError
 from notebook_agent.notebook.arguments import UsageError, nearest
 from notebook_agent.notebook.drive import TICK_S
 from notebook_agent.notebook.frontend import guess, proven
@@ -235,6 +236,7 @@ class SetupVerbs(RunVerbs):
 
         Raises:
             ConfigError: No finite number of at least 0.
+            Cancelled: Interrupted.
         """
         if not isinstance(seconds, (int, float)) or not 0 <= seconds < float("inf"):
             raise ConfigError(
@@ -248,8 +250,11 @@ class SetupVerbs(RunVerbs):
             await clock.sleep(seconds)
             return
         end = clock.now() + seconds
-        while (left := end - clock.now()) > 0:  # short waits let an interrupt through (D3)
-            await clock.sleep(min(left, TICK_S))
+        try:
+            while (left := end - clock.now()) > 0:  # short waits let an interrupt through (D3)
+                await clock.sleep(min(left, TICK_S))
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            raise Cancelled("stopped") from None
 
     def set_request_options(self, **extra: Any) -> Report:
         """Request parameters of all following runs; a cell's own beat them (L13)."""
