@@ -103,3 +103,38 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(ConfigError, match="notebook-agent\\[otel\\]"):
         Telemetry()
+
+
+def test_a_rescue_a_switch_and_a_compaction_are_seen():
+    from notebook_agent import CompactionPolicy
+    from notebook_agent.core.settings import StreamTimeouts
+
+    model = ScriptedModel(["apples and pears " * 40], script="drop@1*4,ok")
+    runtime, exporter = traced(
+        model,
+        retry=RetryPolicy(base_delay=0.01, max_delay=0.02),
+        timeouts=StreamTimeouts(),
+        compaction=CompactionPolicy(window=700),
+    )
+    for n in range(6):
+        try:
+            runtime.run(f"Question {n}?")
+        except AgentError:
+            continue
+    spans = exporter.get_finished_spans()
+    assert any(s.attributes.get("notebook_agent.rescue") for s in spans)
+    events = {event.name for s in spans for event in s.events}
+    assert "compaction" in events
+
+
+def test_a_tool_that_fails_marks_its_span():
+    def broken() -> str:
+        """Break."""
+        raise ValueError("private words")
+
+    model = ScriptedModel([Reply(tool_calls=(ToolCallPart("c1", "broken", {}),)), "Sorry."])
+    runtime, exporter = traced(model, tools=[broken])
+    runtime.run("Go")
+    (span,) = [s for s in exporter.get_finished_spans() if s.name == "execute_tool broken"]
+    assert span.status.status_code.name == "ERROR"
+    assert "private" not in str(span.status.description)
