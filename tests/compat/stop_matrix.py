@@ -46,7 +46,7 @@ magics = get_ipython().magics_manager.registry["AgentMagics"]
 """
 CELLS = {
     "awaited": "%%agent --fresh\ntell me",
-    "blocking": "_ = get_ipython().run_cell_magic('agent', '--fresh', 'tell me')",
+    "blocking": "x = get_ipython().run_cell_magic('agent', '--fresh', 'tell me')",
     "background": "h = await magics.run_cell('--background --fresh', 'tell me')",
 }
 HELLO_S = 1.0  # HELLO_MS of panel.js
@@ -195,6 +195,7 @@ def try_stop(front: FrontEnd, cell: str, road: str) -> Found:
     trouble: list[str] = []
     front.ops.clear()
     sent, began = front.send(CELLS[cell]), time.monotonic()
+    queued = front.send("1 + 1")  # as Run All does
     if not front.pump(lambda: len(front.ops) and front.comm, 10):
         return Found(cell, road, False, None, 0.0, 0, "", ("no panel message came",))
     run, nonce = front.newest_run(), f"{cell}-{road}-{began}"
@@ -227,13 +228,16 @@ def try_stop(front: FrontEnd, cell: str, road: str) -> Found:
         clicked, by = time.monotonic(), "interrupt"
         front.pump(ended, 3.0)
         stop_s = time.monotonic() - clicked
-    front.pump(lambda: sent in front.replies and sent in front.idle, 5)
+    front.pump(lambda: sent in front.idle and {sent, queued} <= set(front.replies), 5)
     if stop_s > STOPPED_S:
         trouble.append(f"{by} to the end took {stop_s:.2f} s")
     content = front.replies.get(sent, (0.0, {"status": "no reply"}))[1]
     want = "ok" if by == "click" or cell == "background" else "error"
     if content["status"] != want:
         trouble.append(f"the cell ended {content['status']}, not {want}")
+    went = front.replies.get(queued, (0.0, {"status": "no reply"}))[1]["status"]
+    if went != ("ok" if want == "ok" else "aborted"):
+        trouble.append(f"the next cell of Run All: {went} after a {by}")
     if by == "interrupt" and content.get("traceback") != ["Cancelled: stopped"]:
         trouble.append(f"traceback {str(content.get('traceback'))[:300]}")
     trouble += after(front, cell)
@@ -272,6 +276,7 @@ def approval(front: FrontEnd, road: str) -> Iterator[str]:
 
 def after(front: FrontEnd, cell: str) -> Iterator[str]:
     """The run is cancelled, nothing is left running, and a late click is forgotten."""
+    front.pump(lambda: False, 0.3)  # older kernels abort for a while what comes after an error
     status = "h.result.status.value" if cell == "background" else "_.status.value"
     said = front.run(f"print({status}, m.open_streams)").split()
     if said != ["cancelled", "0"]:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from notebook_agent.core.compaction import CompactionPolicy
 from notebook_agent.core.replay import replay
 from notebook_agent.core.session import RunStatus
 from notebook_agent.engine.replay_drive import redrive
@@ -94,10 +93,7 @@ def test_a_released_run_file_is_read_checked_imported_and_driven(file):
     assert len(import_runs(store, file)) == len(STATUSES)
 
     async def drive():
-        return await redrive(
-            file, surroundings=fixed_surroundings(), counter=CharCounter(),
-            compaction=CompactionPolicy(window=1200),
-        )  # fmt: skip
+        return await redrive(file, surroundings=fixed_surroundings(), counter=CharCounter())
 
     driven = run_virtual(drive())
     assert driven.ok, str(driven)

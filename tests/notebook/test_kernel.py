@@ -539,41 +539,6 @@ def test_K04_X05_the_server_sees_the_connection_close_and_no_key_shows(kernel):
         )
 
 
-def test_D4_D5_a_click_on_stop_ends_the_cell_normally(kernel):
-    """The panel's comm message reaches an awaited cell on ipykernel 7.4 and later only."""
-    import ipykernel
-
-    if tuple(int(n) for n in ipykernel.__version__.split(".")[:2]) < (7, 4):
-        pytest.skip(f"ipykernel {ipykernel.__version__} delivers no click during a cell (D5)")
-    kernel.run("import os\nos.environ['NOTEBOOK_AGENT_DISPLAY'] = 'panel'\n_ = %agent model @slow")
-    try:
-        first, after = kernel.send("%%agent\ntell me"), kernel.send("1 + 1")
-        at: list[float] = []
-
-        def click() -> None:
-            time.sleep(1.5)
-            for comm in kernel.opened:
-                message = kernel.client.session.msg(
-                    "comm_msg",
-                    {"comm_id": comm, "data": {"method": "custom", "content": {"t": "stop"}}},
-                )
-                kernel.client.shell_channel.send(message)
-            at.append(time.monotonic())
-
-        thread = threading.Thread(target=click)
-        thread.start()
-        cell, queued = kernel.collect(first, after)
-        thread.join()
-        assert cell.status == "ok", cell.everything
-        assert queued.status == "ok"  # the cell ended normally: Run All goes on
-        assert cell.idle_at - at[0] < 0.6
-        assert kernel.run(
-            "print(_.status.value, _.text.split()[0], slow.open_streams)"
-        ).stdout.split() == ["cancelled", "word0", "0"]
-    finally:
-        kernel.run("os.environ['NOTEBOOK_AGENT_DISPLAY'] = 'update'\n%agent panel close")
-
-
 def test_cells_and_fix_see_the_sources_as_typed(kernel):
     kernel.run("alpha = 1  # the first")
     kernel.run("%%agent --fresh\nnot this one?")
