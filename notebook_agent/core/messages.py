@@ -175,8 +175,8 @@ def _display(part: MessagePart) -> str:
             return f"[image {source[:40]}]"
         case ToolCallPart(name=name, raw=raw, input=given):
             return f"[call {name} {raw if given is None else given}]"
-        case ToolResultPart(name=name, output=output, is_error=bad):
-            return f"[{'error' if bad else 'result'} of {name}: {output}]"
+        case _:
+            return f"[{'error' if part.is_error else 'result'} of {part.name}: {part.output}]"
 
 
 def _part_json(part: MessagePart) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def _part_json(part: MessagePart) -> dict[str, Any]:
             out = {"type": "tool_call", "id": part.id, "name": part.name, "input": part.input}
             if part.raw:
                 out["raw"] = part.raw
-        case ToolResultPart():
+        case _:
             out = {
                 "type": "tool_result",
                 "call_id": part.call_id,
