@@ -11,12 +11,13 @@ import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from notebook_agent.core.result import RunResult
 from notebook_agent.core.session import RunStatus
 from notebook_agent.errors import AgentError, SessionBusy
-from notebook_agent.notebook.arguments import CellOptions
+from notebook_agent.notebook.arguments import CellOptions, UsageError
 from notebook_agent.notebook.drive import BackgroundRun, Outcome, RunDriver, View
 from notebook_agent.notebook.formats import code_of, with_format
 from notebook_agent.notebook.frontend import choose, guess
@@ -160,6 +161,11 @@ class RunVerbs(SessionCore):
         from notebook_agent.notebook.attached import attached_view  # noqa: PLC0415  # rendering loads at the first run
 
         name = choose(options.show, setting=self.settings.show, front=guess(self.shell))
+        if name == "panel" and find_spec("anywidget") is None:
+            raise UsageError(
+                "The live panel needs the package anywidget, which is not installed here.\n"
+                "Type:  %pip install anywidget     or:  %%agent --show footer"
+            )
         if options.background and name == "stream":
             name = "null"  # a terminal's prompt belongs to the person; the trail has it all
         view = self.views[plan.session] = attached_view(
