@@ -135,10 +135,10 @@ def _report(found: Any) -> Report:
     lines = tuple(f"\n{one.policy} answers:\n{one.text or one.error}" for one in answers)
     if not any(one.passes for one in found.report.outcomes):
         peak = max(one.tokens for one in found.report.outcomes)
+        half = max(peak // 2, 100)
         lines = (
             f"Neither policy fired: the context is {peak:,} tokens at most.",
-            f"Try a smaller window:  %agent ab window={max(peak // 2, 100)} "
-            f"window={max(peak // 2, 100)},strategy=truncate",
+            f"Try a smaller window:  %agent ab window={half} window={half},strategy=truncate",
             *lines,
         )
     title = f"{found.report.material.name}: two policies, replayed; nothing was changed"
