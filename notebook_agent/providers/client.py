@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, ClassVar, Final
@@ -24,6 +23,7 @@ from notebook_agent.errors import ErrorKind, ProviderError
 from notebook_agent.providers.base import Capabilities, check_allowed
 from notebook_agent.providers.errors import from_error_object
 from notebook_agent.providers.forced_tool import turner
+from notebook_agent.providers.hints import hint_for
 from notebook_agent.providers.http import Answer, Endpoint, Wire, bare
 from notebook_agent.providers.secret import Secret
 from notebook_agent.providers.sse import StreamCaps
@@ -35,14 +35,9 @@ __all__ = ["HttpModelClient", "hide", "unsupported"]
 # After the reply's end marker the rest of the body is a few bytes that are usually here already.
 # Reading them lets the connection be used again; a server that keeps it open is not waited for.
 _DRAIN_S: Final = 0.05
+
+
 # Words in which services say that they do not know the model, where the status is a plain 400.
-_PAGE: Final = re.compile(r"answered HTTP \d+ with an HTML page")
-_NO_MODEL: Final = re.compile(
-    r"(invalid|unknown|unsupported) model|model\b.{0,80}(not found|does not exist|not supported|unknown)",
-    re.IGNORECASE | re.DOTALL,
-)
-
-
 def unsupported(feature: str, who: str, what: str) -> ProviderError:
     """The error for an option that a client cannot honour: rejected, never dropped (L7)."""
     return ProviderError(
@@ -366,24 +361,13 @@ class HttpModelClient:
         error.message = self._wire.clean(error.message)
         error.args = (error.message,)
         if not error.hint:
-            name = f"{self.provider}:{model or self._model}"
-            if error.kind is ErrorKind.AUTHENTICATION:
-                error.hint = f"Set the key for {self.provider} with:  %agent key {self.provider}"
-            elif error.overflow:
-                error.hint = "Make room with:  %agent compact now     or start over with:  %agent reset"
-            elif _PAGE.search(error.message):
-                error.hint = f"Check the base URL: {self.base_url()}"
-            elif (
-                error.status == 404
-                or error.error_type == "model_not_found"
-                or (error.kind is ErrorKind.BAD_REQUEST and _NO_MODEL.search(error.message))
-            ):
-                error.hint = f"{name} is not known there. List what is:  %agent models"
-            elif error.quota:
-                error.hint = (
-                    f"The account at {self.provider} has no quota left. Another model:  "
-                    "%%agent -m provider:name"
-                )
+            error.hint = hint_for(
+                error,
+                provider=self.provider,
+                model=model or self._model,
+                base_url=self.base_url(),
+                key_given=self._key is not None and not callable(self._key),
+            )
         return bare_error(error)
 
 
