@@ -90,6 +90,15 @@ def pytest(*args: str) -> list[str]:
     return [sys.executable, "-m", "pytest", "-q", *args]
 
 
+def aimock(tally: Tally) -> None:
+    """The independent server from npm, installed once beside its tests."""
+    folder = ROOT / "tests" / "providers" / "aimock"
+    if not shutil.which("npm"):
+        tally.missing("the tests against aimock", "Install node and npm.")
+    elif not (folder / "node_modules").exists():
+        run(tally, ["npm", "install", "--silent", "--prefix", str(folder)], counts=False)
+
+
 def unit(tally: Tally) -> None:
     """Everything without kernels, browsers and the local model."""
     if not os.environ.get("RECORDED_STREAMS"):
@@ -164,6 +173,7 @@ def browser(tally: Tally) -> None:
 def compat(tally: Tally) -> None:
     """Other Pythons and older Jupyter sets, each in an environment of its own."""
     run(tally, [sys.executable, "tests/compat/matrix.py"])
+    run(tally, [sys.executable, "tests/oracles/run.py"])
 
 
 def binder(tally: Tally) -> None:
