@@ -103,20 +103,10 @@ def insert(
         expression = match["name"] + match["path"]
         try:
             value = _look_up(match["name"], match["path"], namespace, where)
+            text = _text_of(expression, value, ahead)
         except _NotThere as problem:
             raise InsertionError(
                 f"{{{{{expression}}}}} cannot be inserted: {problem}. Nothing was sent.\n{hint}"
-            ) from None
-        try:
-            if ahead is not None:
-                ahead(expression, value)
-            text = clean_text(value_text(value))
-        except AgentError:
-            raise
-        except Exception as error:  # noqa: BLE001  # a user object may raise anything
-            raise InsertionError(
-                f"{{{{{expression}}}}} cannot be inserted: {no_text(value, error)}. "
-                f"Nothing was sent.\n{hint}"
             ) from None
         if fits is not None:
             fits(expression, text)
@@ -124,6 +114,22 @@ def insert(
         return place(text)
 
     return Inserted(clean_text(_INSERT.sub(replace, body)), tuple(made))
+
+
+def _text_of(
+    expression: str, value: Any, ahead: Callable[[str, Any], None] | None, hint: str
+) -> str:
+    try:
+        if ahead is not None:
+            ahead(expression, value)
+        return clean_text(value_text(value))
+    except AgentError:
+        raise
+    except Exception as error:  # noqa: BLE001  # a user object may raise anything
+        raise InsertionError(
+            f"{{{{{expression}}}}} cannot be inserted: {no_text(value, error)}. "
+            f"Nothing was sent.\n{hint}"
+        ) from None
 
 
 def placeholders(body: str) -> tuple[str, ...]:
@@ -170,6 +176,17 @@ def _look_up(name: str, path: str, namespace: Mapping[str, Any], where: str) -> 
             raise _NotThere(why) from None
         done += step
     return value
+
+
+def _text_of(expression: str, value: Any, ahead: Callable[[str, Any], None] | None) -> str:
+    try:
+        if ahead is not None:
+            ahead(expression, value)
+        return clean_text(value_text(value))
+    except AgentError:
+        raise
+    except Exception as error:  # noqa: BLE001  # a user object may raise anything
+        raise _NotThere(no_text(value, error)) from None
 
 
 def _item(value: Any, step: str) -> Any:
