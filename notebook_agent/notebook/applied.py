@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 from notebook_agent.core.policy import RuntimePolicy
 from notebook_agent.core.prices import check_prices
 from notebook_agent.core.route import BreakerConfig
+from notebook_agent.errors import SessionBusy
 from notebook_agent.notebook.model_book import ModelBook
 from notebook_agent.notebook.settings import Settings
 
@@ -24,6 +25,11 @@ class Agent(Protocol):
 
     settings: Settings
     models_book: ModelBook
+    _store: Any
+    _runtimes: Mapping[str, Any]
+
+    def reopen_store(self) -> None:
+        """Open the store that the settings name, in place of the open one."""
 
 
 def run_policy(settings: Settings) -> RuntimePolicy:
@@ -61,6 +67,11 @@ def _policy(agent: Agent, runtime: Any) -> None:
     runtime.policy = run_policy(agent.settings)
 
 
+def _store(agent: Agent, runtime: Any) -> None:
+    if agent._store is not None and runtime.store is not agent._store:
+        runtime.use_store(agent._store)
+
+
 def _breaker(agent: Agent, runtime: Any) -> None:
     wanted = breaker_config(agent.settings)
     runtime.set_breaker(
@@ -78,6 +89,7 @@ FOLLOWS: Final[Mapping[str, Callable[[Any, Any], None]]] = {
     "system": _system,
     "max_turns": _policy,
     "max_tokens": _policy,
+    "store": _store,
     "cooldown": _breaker,
     "trip_after": _breaker,
 }
@@ -93,10 +105,19 @@ def _backups_are_there(agent: Agent) -> None:
         agent.models_book.client(name)
 
 
+def _store_opens(agent: Agent) -> None:
+    busy = next((name for name, r in agent._runtimes.items() if r.active is not None), None)
+    if busy is not None:
+        raise SessionBusy(busy)
+    if agent._store is not None:  # else it is opened at the first run (D21)
+        agent.reopen_store()
+
+
 CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
     "prices": _prices,
     "model": _model_is_there,
     "fallback": _backups_are_there,
+    "store": _store_opens,
 }
 
 

@@ -6,13 +6,13 @@ Source: notebook side, commands (D11); Turn FSM, "CallingModel" (B36).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from notebook_agent.errors import ConfigError
 from notebook_agent.providers.base import ModelClient, full_name
 
-__all__ = ["SCRIPTED_HINT", "ModelBook"]
+__all__ = ["SCRIPTED_HINT", "LiveNames", "ModelBook"]
 
 LOCAL = "local:smollm2"
 SCRIPTED = "scripted:teacher"
@@ -138,3 +138,23 @@ class ModelBook:
         """Aliases and the models in use, sorted."""
         with self._lock:
             return sorted({*self.aliases, *self._clients})
+
+
+class LiveNames(Mapping[str, Any]):
+    """The namespace as it is now, whichever dict the shell holds.
+
+    Args:
+        get: Gives it.
+    """
+
+    def __init__(self, get: Callable[[], Mapping[str, Any]]) -> None:
+        self._get = get
+
+    def __getitem__(self, name: str) -> Any:
+        return self._get()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._get())
+
+    def __len__(self) -> int:
+        return len(self._get())

@@ -8,7 +8,7 @@ Source: notebook side, commands (section 3, D11, D21, F14).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Coroutine, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ from notebook_agent.notebook.applied import CHECKS, FOLLOWS, breaker_config, not
 from notebook_agent.notebook.arguments import UsageError
 from notebook_agent.notebook.asking import approver
 from notebook_agent.notebook.kernel_loop import EngineDriver, default_driver
-from notebook_agent.notebook.model_book import ModelBook
+from notebook_agent.notebook.model_book import LiveNames, ModelBook
 from notebook_agent.notebook.prepare import find_function
 from notebook_agent.notebook.road import KernelRoad, no_asker
 from notebook_agent.notebook.settings import Settings
@@ -62,7 +62,7 @@ class SessionCore:
         self._namespace: MutableMapping[str, Any] = {} if namespace is None else namespace
         self.settings = settings or Settings()
         self.engine = engine or default_driver()
-        self.models_book = models or ModelBook(_NamesOf(self))
+        self.models_book = models or ModelBook(LiveNames(lambda: self.namespace))
         self.configured = False  # has the person's IPython configuration been read?
         self.on_setting: Callable[[], None] | None = None
         self.road = KernelRoad(asker=lambda: asker_for(shell) if shell is not None else no_asker())
@@ -77,7 +77,7 @@ class SessionCore:
         self._runtimes: dict[str, Any] = {}
         self._store: Any = None
         self._store_line: str | None = None
-        self._counter: TokenCounter | None = None
+        self._counter: tuple[tuple[str, ...], TokenCounter] | None = None
         self._surroundings: Surroundings | None = None
 
     # ---- the notebook ----------------------------------------------------------------------
@@ -178,12 +178,18 @@ class SessionCore:
 
     @property
     def counter(self) -> TokenCounter:
-        """The one counter of trigger, gauge and notebook (L20); its vocabulary loads at use."""
-        if self._counter is None:
-            from notebook_agent.engine.tokenizer import default_counter  # noqa: PLC0415  # loads at use, not with the extension
+        """The counter of the session's next run (L20), which follows its models; before there is
+        a session, that of the models it would have. Its vocabulary loads at use."""
+        runtime = self._runtimes.get(self.current)
+        if runtime is not None:
+            follows: TokenCounter = runtime.counter
+            return follows
+        names = (self.model_name(), *map(self.models_book.full, self.settings.backups))
+        if self._counter is None or self._counter[0] != names:
+            from notebook_agent.engine.tokenizer import counter_for_models  # noqa: PLC0415  # loads at use, not with the extension
 
-            self._counter = default_counter(self.model_name())
-        return self._counter
+            self._counter = (names, counter_for_models(names))
+        return self._counter[1]
 
     def count_text(self, text: str) -> int:
         """Tokens of a text."""
@@ -271,7 +277,6 @@ class SessionCore:
             breaker=breaker_config(settings),
             store=self.store(),
             session=fresh,
-            counter=self.counter,
             surroundings=self.surroundings,
             approve=approver(self.road, lambda: self.views.get(name)),
             run_on_main=self.road.run_on_main,
@@ -302,6 +307,18 @@ class SessionCore:
                     value=self.settings.store,
                 ) from None
         return self._store
+
+    def reopen_store(self) -> None:
+        """Open the store that the settings name, in place of the open one.
+
+        Raises:
+            ConfigError: It cannot be used; the open one stays.
+        """
+        before, self._store = self._store, None
+        try:
+            self.store()
+        finally:
+            self._store = self._store or before
 
     def existing_store(self) -> Any:
         """The store if it is open or its file is there; looking makes no file (D21)."""
@@ -376,19 +393,3 @@ class SessionCore:
         self.engine.close()
         if self._store is not None:
             self._store.close()
-
-
-class _NamesOf(Mapping[str, Any]):
-    """The namespace as it is now, whichever dict the shell holds."""
-
-    def __init__(self, core: SessionCore) -> None:
-        self._core = core
-
-    def __getitem__(self, name: str) -> Any:
-        return self._core.namespace[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._core.namespace)
-
-    def __len__(self) -> int:
-        return len(self._core.namespace)

@@ -112,3 +112,38 @@ def test_no_open_session_is_changed_by_a_wrong_breaker_number(agent):
     with pytest.raises(ConfigError, match="cool"):
         runtime.set_breaker(cool=1)
     assert runtime.breaker.config.recovery_timeout == 60.0
+
+
+def test_D21_another_store_takes_the_conversation_along(agent, tmp_path):
+    day(agent, "ok")
+    agent.ask("one")
+    path = tmp_path / "elsewhere.db"
+    agent.configure(store=str(path))
+    agent.ask("two")
+    assert path.exists()
+    assert len(agent.runtime().session.history) == 4
+    assert len(agent.audit()) == 2
+    asked = agent.models_book.client("scripted:primary").calls[-1].request.messages
+    assert [m.text_content() for m in asked] == ["one", "primary", "two"]
+    agent.configure(store="memory")
+    agent.ask("three")
+    assert len(agent.runtime().session.history) == 6
+    later = AgentSession(settings=Settings(store=str(path)))
+    later.model(ScriptedModel(["again"], name="later"))
+    later.session("load", "default")
+    assert [m.text_content() for m in later.runtime().session.history] == [
+        "one", "primary", "two", "primary",
+    ]  # fmt: skip
+    later.close()
+
+
+def test_D21_a_store_that_cannot_be_used_leaves_the_open_one(agent, tmp_path):
+    day(agent, "ok")
+    agent.ask("one")
+    bad = tmp_path / "no.db"
+    bad.write_text("not a database" * 100)
+    with pytest.raises(ConfigError):
+        agent.configure(store=str(bad))
+    assert agent.settings.store == "memory"
+    assert agent.ask("two").text == "primary"
+    assert len(agent.runtime().session.history) == 4

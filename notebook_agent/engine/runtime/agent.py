@@ -26,6 +26,7 @@ from notebook_agent.engine.conversation import Overhead
 from notebook_agent.engine.llm_turn import LlmTurn
 from notebook_agent.engine.memory import LoopMemory
 from notebook_agent.engine.observers import Observer, ObserverHub
+from notebook_agent.engine.routing import may_serve
 from notebook_agent.engine.runtime.clients import Clients, Resolver
 from notebook_agent.engine.runtime.gate import Admission, AdmissionPolicy
 from notebook_agent.engine.runtime.run_context import RunContext
@@ -36,7 +37,8 @@ from notebook_agent.engine.runtime.verbs import Verbs
 from notebook_agent.engine.runtime.worker import resume_run, work
 from notebook_agent.engine.store.base import Store
 from notebook_agent.engine.store.memory import MemoryStore
-from notebook_agent.engine.tokenizer import default_counter
+from notebook_agent.engine.subscription import EVENT_BUFFER, Subscription
+from notebook_agent.engine.tokenizer import counter_for_models
 from notebook_agent.engine.tools import Approve, LoopPolicy, RunOnMain, Tool, ToolRegistry
 from notebook_agent.engine.tools.loops import ConvergenceDetector
 from notebook_agent.errors import ConfigError
@@ -124,8 +126,8 @@ class AgentRuntime(Verbs):
         self.contributors, self.memory = list(contributors), memory
         self.store: Store = store if store is not None else MemoryStore()
         self._given_counter = counter
-        self._counters: dict[str, TokenCounter] = {}
-        self.counter = self.counter_for(self.primary)
+        self._counters: dict[tuple[str, ...], TokenCounter] = {}
+        self.counter = self.counter_of(RunOptions())
         self.cancel_signal = cancel or CancelSignal()
         self.approve, self.run_on_main = approve, run_on_main
         self.admission = Admission(admission)
@@ -245,14 +247,39 @@ class AgentRuntime(Verbs):
         self.compaction = policy
         self.compactor.policy = policy
 
-    def counter_for(self, model: str) -> TokenCounter:
-        """The counter of a run's primary: one for trigger and compaction alike (L20)."""
+    def counter_of(self, given: RunOptions) -> TokenCounter:
+        """The counter of a run with these settings: one for trigger and compaction alike, never
+        below what any model counts that may serve it (L20)."""
         if self._given_counter is not None:
             return self._given_counter
-        found = self._counters.get(model)
+        primary = self.primary if given.model is None else self.clients.add(given.model)
+        chain = self.fallback if given.fallback is None else self.clients.names(given.fallback)
+        options = self.options if given.options is None else self.options.merged(given.options)
+        models = may_serve(primary, chain, options)
+        found = self._counters.get(models)
         if found is None:
-            found = self._counters[model] = default_counter(model)
+            found = self._counters[models] = counter_for_models(models)
         return found
+
+    def subscribe(self, *, buffer: int = EVENT_BUFFER, deltas: bool = False) -> Subscription:
+        """The events of this runtime from now on, to be read at the reader's own pace.
+
+        A reader that is too slow loses the oldest events, and is told how many; it never holds
+        up a run (B71).
+
+        Args:
+            buffer: Events that are kept for the reader.
+            deltas: Text too, as TextDelta events.
+
+        Example:
+            >>> from notebook_agent import AgentRuntime, ScriptedModel
+            >>> runtime = AgentRuntime(ScriptedModel(["Hello."]))
+            >>> with runtime.subscribe() as events:
+            ...     _ = runtime.run("Hi")
+            >>> [type(event).__name__ for event in events.take()][-1]
+            'RunCompleted'
+        """
+        return Subscription(self.hub, buffer=buffer, deltas=deltas)
 
     def breaker_of(self, model: str) -> Breaker:
         """The breaker of a primary; one per (session, primary) (B36)."""
@@ -308,6 +335,19 @@ class AgentRuntime(Verbs):
             else Session(id=self.surroundings.new_id("session"), name=name)
         )
         return SessionState(session, self.store, self.surroundings)
+
+    def use_store(self, store: Store) -> None:
+        """Keep the session elsewhere from now on; conversation and trail come along.
+
+        Records and events of earlier runs stay where they are.
+
+        Raises:
+            SessionBusy: A run is in progress.
+        """
+        self._require_idle()
+        session = self.session
+        self.store = store
+        self._state = SessionState(session, store, self.surroundings)
 
     def load_session(self, name_or_id: str) -> Session:
         """Go on with a stored session (D21).
