@@ -20,6 +20,7 @@ import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterable
+from contextvars import ContextVar
 from typing import Any, Final
 
 import httpcore
@@ -187,12 +188,13 @@ class _Stream(httpcore.AsyncNetworkStream):
         try:
             async with _within(timeout):
                 await self._writer.start_tls(ssl_context, server_hostname=server_hostname)
-        except TimeoutError:
+        except BaseException as problem:  # a cancelled handshake too: nobody else knows the socket
             self._writer.transport.abort()
-            raise httpcore.ConnectTimeout from None
-        except (OSError, ssl.SSLError) as problem:
-            self._writer.transport.abort()
-            raise httpcore.ConnectError(str(problem)) from None
+            if isinstance(problem, TimeoutError):
+                raise httpcore.ConnectTimeout from None
+            if isinstance(problem, (OSError, ssl.SSLError)):
+                raise httpcore.ConnectError(str(problem)) from None
+            raise
         return self
 
     def get_extra_info(self, info: str) -> Any:
@@ -245,18 +247,72 @@ class _Backend(httpcore.AsyncNetworkBackend):
         await asyncio.sleep(seconds)
 
 
+class _Connection(httpcore.AsyncHTTPConnection):
+    """A connection that can be given up.
+
+    httpcore loses a connection whose request is cancelled at one of two moments: after it was
+    made and before the request's first byte, and while a response that has ended is put away. It
+    is then neither idle nor closed, and its socket stays open in the pool.
+    """
+
+    given_up = False
+    served = 0  # requests so far; with it a body knows whether the connection is still its own
+
+    async def handle_async_request(self, request: httpcore.Request) -> httpcore.Response:
+        response = await super().handle_async_request(request)
+        self.served += 1
+        response.extensions[_OWNER] = (self, self.served)
+        return response
+
+    def is_closed(self) -> bool:
+        return self.given_up or super().is_closed()
+
+    async def give_up(self) -> None:
+        self.given_up = True
+        await self.aclose()
+
+
+_OWNER: Final = "notebook_agent_connection"
+# The connections made for the request that this task is sending.
+_MADE: ContextVar[list[_Connection]] = ContextVar("notebook_agent_connections")
+
+
+class _Pool(httpcore.AsyncConnectionPool):
+    def __init__(self, verify: ssl.SSLContext, *, keep_alive: int, expiry_s: float) -> None:
+        self._settings: dict[str, Any] = {
+            "ssl_context": verify,
+            "keepalive_expiry": expiry_s,
+            "network_backend": _Backend(),
+        }
+        super().__init__(
+            max_connections=None, max_keepalive_connections=keep_alive, **self._settings
+        )
+
+    def create_connection(self, origin: httpcore.Origin) -> httpcore.AsyncConnectionInterface:
+        # no limit of connections: each is made in the call of the request that needs it
+        made = _Connection(origin=origin, **self._settings)
+        _MADE.get().append(made)
+        return made
+
+
 class _Body(httpx.AsyncByteStream):
     """httpcore's body as it is: its iterator, no generator around it."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, owner: tuple[_Connection, int]) -> None:
         self._stream = stream
+        self._connection, self._number = owner
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         found: AsyncIterator[bytes] = aiter(self._stream)
         return found
 
     async def aclose(self) -> None:
-        await self._stream.aclose()
+        try:
+            await self._stream.aclose()
+        finally:
+            one = self._connection
+            if one.served == self._number and not (one.is_idle() or one.is_closed()):
+                await one.give_up()
 
 
 class DirectTransport(httpx.AsyncBaseTransport):
@@ -269,13 +325,7 @@ class DirectTransport(httpx.AsyncBaseTransport):
     """
 
     def __init__(self, verify: ssl.SSLContext, *, keep_alive: int, expiry_s: float) -> None:
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=verify,
-            max_connections=None,
-            max_keepalive_connections=keep_alive,
-            keepalive_expiry=expiry_s,
-            network_backend=_Backend(),
-        )
+        self._pool = _Pool(verify, keep_alive=keep_alive, expiry_s=expiry_s)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send one request; what httpcore raises comes out as it is."""
@@ -285,19 +335,27 @@ class DirectTransport(httpx.AsyncBaseTransport):
             port=request.url.port,
             target=request.url.raw_path,
         )
-        response = await self._pool.handle_async_request(
-            httpcore.Request(
-                method=request.method,
-                url=url,
-                headers=request.headers.raw,
-                content=request.stream,
-                extensions=request.extensions,
-            )
+        plain = httpcore.Request(
+            method=request.method,
+            url=url,
+            headers=request.headers.raw,
+            content=request.stream,
+            extensions=request.extensions,
         )
+        made: list[_Connection] = []
+        before = _MADE.set(made)
+        try:
+            response = await self._pool.handle_async_request(plain)
+        except BaseException:
+            for connection in made:
+                await connection.give_up()
+            raise
+        finally:
+            _MADE.reset(before)
         return httpx.Response(
             response.status,
             headers=response.headers,
-            stream=_Body(response.stream),
+            stream=_Body(response.stream, response.extensions.pop(_OWNER)),
             extensions=response.extensions,
         )
 

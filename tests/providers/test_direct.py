@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import doctest
+import ssl
+from collections import Counter
+from functools import partial
 from itertools import pairwise
 
 import h11
+import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from notebook_agent.providers import direct
-from notebook_agent.providers.direct import Reframer
+from notebook_agent.providers.direct import DirectTransport, Reframer
+from tests.faultserver import FaultServer
 
 
 def test_doctests():
@@ -131,3 +137,38 @@ def test_chunks_of_one_read_are_joined_and_a_lone_one_is_not_held():
     assert frames.feed(b"\n\r\n") == b"0\r\n\r\n"
     frames.reset()
     assert frames.feed(b"HTTP/1.1 204 No\r\n\r\n") == b"HTTP/1.1 204 No\r\n\r\n"
+
+
+@pytest.mark.allow_requests
+async def test_L129_a_request_cancelled_at_any_moment_leaves_no_connection_behind():
+    """Step by step through a request on a fresh and on a kept connection: cancelled there, the
+    pool holds only connections that a later request can use, and the server no more than those."""
+    ends = Counter()
+    body = {"model": "healthy", "stream": True}
+    async with FaultServer() as server:
+        for kept in (False, True):
+            for steps in range(50):
+                transport = DirectTransport(ssl.create_default_context(), keep_alive=5, expiry_s=9)
+                async with httpx.AsyncClient(transport=transport) as client:
+                    send = partial(client.post, f"{server.url}/chat/completions", json=body)
+                    if kept:
+                        await send()
+                    task = asyncio.ensure_future(send())
+                    for _ in range(steps):
+                        await asyncio.sleep(0)
+                    task.cancel()
+                    [end] = await asyncio.gather(task, return_exceptions=True)
+                    ends[kept, type(end).__name__] += 1
+                    left = transport._pool.connections
+                    odd = [one.info() for one in left if not (one.is_idle() or one.is_closed())]
+                    assert not odd, (kept, steps, end, odd)
+                    usable = sum(one.is_idle() for one in left)
+                    for _ in range(200):
+                        if server.connections == usable:
+                            break
+                        await asyncio.sleep(0.005)
+                    assert server.connections == usable, (kept, steps)
+                    assert (await send()).status_code == 200
+    assert ends[False, "CancelledError"] > 5
+    assert ends[True, "CancelledError"] > 5
+    assert ends[False, "Response"] + ends[True, "Response"] > 5
