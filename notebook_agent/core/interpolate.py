@@ -116,22 +116,6 @@ def insert(
     return Inserted(clean_text(_INSERT.sub(replace, body)), tuple(made))
 
 
-def _text_of(
-    expression: str, value: Any, ahead: Callable[[str, Any], None] | None, hint: str
-) -> str:
-    try:
-        if ahead is not None:
-            ahead(expression, value)
-        return clean_text(value_text(value))
-    except AgentError:
-        raise
-    except Exception as error:  # noqa: BLE001  # a user object may raise anything
-        raise InsertionError(
-            f"{{{{{expression}}}}} cannot be inserted: {no_text(value, error)}. "
-            f"Nothing was sent.\n{hint}"
-        ) from None
-
-
 def placeholders(body: str) -> tuple[str, ...]:
     """Names that a prompt inserts, each once, in order; escaped ones are no placeholders.
 
