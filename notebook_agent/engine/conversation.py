@@ -129,7 +129,7 @@ class Overhead:
 
         Tools are counted whether or not this request sends them (L18).
         """
-        key = (counter.name, system or None, tuple(tools))
+        key = (counter, system or None, tuple(tools))  # two of one name may differ in overhead
         known = self._known
         if known is None or known[0] != key:
             whole = counter.count_overhead(system or None, key[2] or None)

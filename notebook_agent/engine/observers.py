@@ -213,20 +213,16 @@ class ObserverHub:
     def add(self, observer: Any) -> None:
         """Register; registering twice means being called twice (L114)."""
         self._observers.append(observer)
-        for name in CALLBACKS:
-            method = getattr(observer, name, None)
-            if method is None or getattr(method, "__func__", None) is getattr(Observer, name):
-                continue
-            self._heard[name].append(method)
+        _listen(observer, self._heard)
 
     def remove(self, observer: Any) -> None:
         """Unregister one registration; unknown observers are ignored."""
         if observer in self._observers:
             self._observers.remove(observer)
-            rest, self._observers = self._observers, []
-            self._heard = {name: [] for name in CALLBACKS}
-            for one in rest:
-                self.add(one)
+            heard: dict[str, list[Any]] = {name: [] for name in CALLBACKS}
+            for one in self._observers:
+                _listen(one, heard)
+            self._heard = heard  # at once: a run on another thread never sees half of it
 
     def hears(self, callback: str) -> bool:
         """Whether anybody overrides this callback."""
@@ -240,3 +236,12 @@ class ObserverHub:
             except Exception:
                 owner = type(getattr(method, "__self__", method)).__name__
                 log.exception("observer %s raised in %s; the run goes on", owner, callback)
+
+
+def _listen(observer: Any, heard: dict[str, list[Any]]) -> None:
+    """Note the callbacks that an observer overrides."""
+    for name in CALLBACKS:
+        method = getattr(observer, name, None)
+        if method is None or getattr(method, "__func__", None) is getattr(Observer, name):
+            continue
+        heard[name].append(method)

@@ -9,11 +9,12 @@ Source: Turn FSM, "Determinism" (B58, B59).
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from notebook_agent.core import agent_events as ev
 from notebook_agent.core import outcomes as o
@@ -38,7 +39,7 @@ from notebook_agent.engine.runtime import AgentRuntime
 from notebook_agent.engine.store.base import Commit
 from notebook_agent.engine.store.memory import MemoryStore
 from notebook_agent.engine.store.run_file import RunBundle, RunFile, read_run_file
-from notebook_agent.engine.tokenizer import default_counter
+from notebook_agent.engine.tokenizer import counter_named, default_counter
 from notebook_agent.errors import AgentError, ConfigError, StoreError
 
 __all__ = ["DriveReport", "redrive"]
@@ -93,8 +94,8 @@ async def redrive(
             user wants the next one.
         text_streamer: As in a live run.
         cancel: Stops the drive; a run that is stopped here ends there.
-        compaction: Lines and window of the recorded session when it did not have the default.
-        counter: The recorded session's counter when it was not the default one.
+        compaction: Instead of the recorded policy; files of old versions have none.
+        counter: Instead of the recorded counter: one of the user's own that has no known name.
         surroundings: Clock, sleep, ids.
 
     Returns:
@@ -118,9 +119,7 @@ async def redrive(
     signal = cancel or CancelSignal()
     for bundle in read.runs:
         stage = _Stage(bundle, store, signal, surroundings, speed=speed, step=step)
-        runtime = stage.runtime(
-            session, [*observers, stage], text_streamer, compaction, counter or default_counter()
-        )
+        runtime = stage.runtime(session, [*observers, stage], text_streamer, compaction, counter)
         result = await stage.run(runtime)
         if result is not None:
             report.results.append(result)
@@ -191,7 +190,7 @@ class _Stage(Observer):
         observers: Sequence[Observer],
         text_streamer: Callable[[str], Any] | None,
         compaction: CompactionPolicy | None,
-        counter: TokenCounter,
+        counter: TokenCounter | None,
     ) -> AgentRuntime:
         """A runtime set up as the run's configuration says."""
         config = self.bundle.run.config
@@ -202,6 +201,7 @@ class _Stage(Observer):
         def player(name: str) -> Player:
             return Player(name, self.recording, window=windows.get(name))
 
+        counting = _RecordedCounter(counter or _counter(config), refs)
         self._runtime = AgentRuntime(
             player(primary),
             resolve_client=player,
@@ -212,10 +212,11 @@ class _Stage(Observer):
             fallback=[n for n in config.get("fallback", ()) if n != primary],
             mode=TurnMode(config.get("mode", "streaming")),
             compaction=compaction or _compaction(self.bundle),
+            contributors=[_RecordedTransients(self.bundle, counting)],
             observers=observers,
             store=self.store,
             session=session,
-            counter=_RecordedCounter(counter, refs),
+            counter=counting,
             surroundings=self.surroundings,
             text_streamer=text_streamer,
             cancel=self._cancel,
@@ -285,6 +286,32 @@ class _Stage(Observer):
         return cancelled and not recorded and not self._expects_cancel
 
 
+_STANDS_FOR: Final = re.compile(r"\[messages of contributors, (\d+) tokens\]")
+
+
+class _RecordedTransients:
+    """Stands for contributors and memory, whose messages are not in the file: the trigger must
+    see their tokens (L107)."""
+
+    def __init__(self, bundle: RunBundle, counter: TokenCounter) -> None:
+        schema = recorded_schema(bundle.run.config.get("schema"), bundle.messages)
+        # The words that ask for a schema are transients too, and are said again by themselves.
+        said = 0
+        if schema is not None and schema.in_words:
+            said = counter.count_message(schema.instruction())
+        recorded = {
+            record.turn: record.outcome.ref.parts.get("transients", 0)
+            for record in bundle.records
+            if isinstance(record.outcome, o.ContextReady)
+        }
+        self._tokens = {turn: n - said if n >= said else n for turn, n in recorded.items()}
+
+    def contribute(self, turn: int, _conversation: Sequence[Message]) -> Message | None:
+        """A message of as many tokens as then, None when there were none."""
+        tokens = self._tokens.get(turn, 0)
+        return Message.user(f"[messages of contributors, {tokens} tokens]") if tokens else None
+
+
 class _RecordedCounter:
     """Counts like another counter, with the recorded cost of system prompt and tools: the
     tools' schemas are not in the file, and the trigger must see what it saw."""
@@ -299,8 +326,9 @@ class _RecordedCounter:
         return self._counter.count_text(text)
 
     def count_message(self, message: Message) -> int:
-        """Tokens of a message."""
-        return self._counter.count_message(message)
+        """Tokens of a message; of one that stands for recorded transients, their tokens."""
+        stood_for = _STANDS_FOR.fullmatch(message.text_content())
+        return int(stood_for[1]) if stood_for else self._counter.count_message(message)
 
     def count_overhead(self, system: str | None, tools: Sequence[ToolSchema] | None) -> int:
         """The recorded tokens where there are any."""
@@ -324,7 +352,16 @@ def _options(given: Mapping[str, Any]) -> RequestOptions:
     )
 
 
+def _counter(config: Mapping[str, Any]) -> TokenCounter:
+    """The recorded counter, the default one when its name says nothing."""
+    return counter_named(str(config.get("counter", ""))) or default_counter()
+
+
 def _compaction(bundle: RunBundle) -> CompactionPolicy:
-    """The default policy with the recorded strategy."""
+    """The recorded policy; of an old file the default one with the recorded strategy."""
+    given = bundle.run.config.get("compaction")
+    if isinstance(given, Mapping):
+        known = {f.name for f in fields(CompactionPolicy)}
+        return CompactionPolicy(**{k: v for k, v in given.items() if k in known})
     done = [e for e in bundle.events if isinstance(e, ev.CompactionCompleted) and e.strategy]
     return CompactionPolicy(strategy=done[0].strategy) if done else CompactionPolicy()

@@ -6,7 +6,7 @@ Source: LLM turn, "Recording the outcome, exactly" (L14, L15, L79, L80, F02); Tu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from notebook_agent.core.breaker import Breaker, BreakerState
@@ -21,6 +21,7 @@ __all__ = [
     "capabilities_of",
     "checked_window",
     "choose_route",
+    "may_serve",
     "served_name",
     "window_of",
 ]
@@ -97,6 +98,19 @@ def served_name(route: Route, options: RequestOptions) -> str:
         return route.model
     provider, colon, _ = route.model.partition(":")
     return f"{provider}:{options.model}" if colon else options.model
+
+
+def may_serve(primary: str, chain: Sequence[str], options: RequestOptions) -> tuple[str, ...]:
+    """Full names of the models that may serve a run, the first one first.
+
+    Args:
+        primary: The run's model.
+        chain: Its backups.
+        options: Its request options; their model is asked while the primary serves (L15).
+    """
+    backups = [name for name in chain if name != primary]
+    asked = served_name(Route(primary), options)
+    return (asked, *([primary] if asked != primary else ()), *backups)
 
 
 def without_foreign_state(message: Message, served: str) -> Message:

@@ -96,7 +96,6 @@ class Redrive:
                 observers=[live],
                 speed=self._speed,
                 cancel=self._cancel,
-                counter=agent.counter,
                 surroundings=agent.surroundings,
             )
             if report.session is not None:

@@ -99,13 +99,13 @@ class SessionCore:
             return []
         return [one for one in history[1:-1] if one.strip()][-count:]
 
-    def function(self, name: str) -> Any:
-        """A function or tool of the notebook.
+    def function(self, name: str, command: str = "%%agent --tools") -> Any:
+        """A function or tool of the notebook; ``command`` is what an error says to type.
 
         Raises:
             UsageError: There is none of that name.
         """
-        return find_function(name, self.namespace, lambda v: hasattr(v, "schema"))
+        return find_function(name, self.namespace, lambda v: hasattr(v, "schema"), command)
 
     def system_text(self, text: str) -> str:
         """A system prompt as given, or the text of ``@variable``.

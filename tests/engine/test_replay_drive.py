@@ -20,7 +20,9 @@ from notebook_agent.engine.replay_drive import redrive
 from notebook_agent.engine.runtime import AgentRuntime
 from notebook_agent.engine.store.jsonl import check_file, export_runs
 from notebook_agent.engine.store.memory import MemoryStore
+from notebook_agent.engine.store.redact import redact_line
 from notebook_agent.engine.store.run_file import read_run_file
+from notebook_agent.engine.tokenizer import default_counter
 from notebook_agent.errors import (
     AgentError,
     Cancelled,
@@ -206,7 +208,7 @@ def test_B59_the_summary_of_a_model_is_given_again(tmp_path, summary):
     ]
     assert done
     assert done[0].applied is bool(summary)
-    report = again(file, compaction=policy)
+    report = again(file)
     assert report.ok, str(report)
 
 
@@ -279,8 +281,75 @@ def test_B59_compaction_happens_again(tmp_path):
     )
     kinds = {type(r.outcome) for b in read_run_file(file).runs for r in b.records}
     assert o.CompactionTriggered in kinds
-    report = again(file, compaction=policy)
+    report = again(file)
     assert report.ok, str(report)
+    other = again(file, compaction=CompactionPolicy(window=900, auto=False, emergency=100))
+    assert not other.ok  # the policy matters: it was the recorded one that was used
+    assert read_run_file(file).runs[0].run.config["compaction"]["window"] == 900
+
+
+class Facts:
+    """A contributor: long on even turns."""
+
+    def contribute(self, turn, _conversation):
+        return Message.user("fact " * 120) if turn % 2 == 0 else None
+
+
+@pytest.mark.parametrize("redact", [False, True])
+def test_B59_what_contributors_gave_counts_again(tmp_path, redact):
+    """Their messages are not in the file; the trigger must see their tokens (L107)."""
+    replies = [f"{n} " + "word " * 40 for n in range(6)]
+    file, _ = record(
+        tmp_path,
+        [f"q{n}" for n in range(6)],
+        ScriptedModel(replies),
+        compaction=CompactionPolicy(window=1500, keep_tools=("add",)),
+        contributors=[Facts()],
+    )
+    read = read_run_file(file)
+    over = [
+        r.outcome
+        for b in read.runs
+        for r in b.records
+        if isinstance(r.outcome, o.ContextOverBudget)
+    ]
+    assert over
+    assert "fact fact" not in file.read_text()
+    config = read.runs[0].run.config
+    assert (config["counter"], config["compaction"]["keep_tools"]) == ("chars", ["add"])
+    if redact:
+        hidden = redact_line({"type": "run", **read.runs[0].run.to_json()})["config"]
+        assert (hidden["counter"], hidden["compaction"]) == (
+            config["counter"],
+            config["compaction"],
+        )
+        return
+    report = again(file)
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("kind", ["estimate", "ratio-4.05", "o200k_base", "cl100k_base"])
+def test_L20_the_recorded_counter_counts_again(tmp_path, kind):
+    """Lines that the default counter would not cross at the same places."""
+    replies = [f"{n} " + "字" * 60 for n in range(8)]
+    store, policy = MemoryStore(), CompactionPolicy(window=700)
+    default_counter(kind=kind).count_text("loaded before the loop of virtual time runs")
+
+    async def work():
+        runtime = AgentRuntime(
+            ScriptedModel(replies), store=store, surroundings=fixed_surroundings(),
+            counter=default_counter(kind=kind), compaction=policy,
+        )  # fmt: skip
+        for n in range(8):
+            await runtime.arun(f"q{n} " + "字" * 40)
+        return runtime.session.id
+
+    session_id = run_virtual(work())
+    file = export_runs(store, session_id, tmp_path / "run.jsonl", exported_at=0.0)
+    assert read_run_file(file).runs[0].run.config["counter"] == default_counter(kind=kind).name
+    report = again(file, counter=None)
+    assert report.ok, str(report)
+    assert not again(file, counter=CharCounter(per_message=90)).ok  # the counter matters
 
 
 def test_B59_a_stopped_run_stops_again(tmp_path):

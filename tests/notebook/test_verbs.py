@@ -643,6 +643,27 @@ def test_key_is_asked_for_and_never_shown(agent, monkeypatch):
         agent.key("opnai")
 
 
+def test_L20_the_counter_follows_the_model(agent):
+    class Local(ScriptedModel):
+        provider = "local"
+
+    assert agent.counter.name == "o200k_base"
+    agent.ask("hi")
+    assert agent.runtime().session.runs[-1].config["counter"] == "o200k_base"
+    agent.model(Local(["Yes."], name="smollm2"))
+    assert agent.counter.name == "estimate"
+    agent.ask("again")
+    assert agent.runtime().session.runs[-1].config["counter"] == "estimate"
+    assert "est. " in repr(agent.count("hi"))
+    agent.model(ScriptedModel(["Yes."]))
+    agent.fallback("ollama:llama")
+    assert agent.counter.name == "largest(o200k_base,estimate)"
+    agent.ask("and again")
+    assert agent.runtime().session.runs[-1].config["counter"] == "largest(o200k_base,estimate)"
+    agent.fallback("none")
+    assert agent.counter.name == "o200k_base"
+
+
 def test_replay_speed_drives_the_real_engine_by_the_file(agent, tmp_path):
     def double(x: int) -> int:
         """Double a number."""
@@ -700,3 +721,16 @@ def test_schema_gives_parsed(agent):
     agent.namespace["nothing"] = 5
     with pytest.raises(ConfigError):
         agent.ask("Riga?", schema="nothing")
+
+
+def test_X05_a_key_in_place_of_a_provider_is_not_repeated(agent):
+    with pytest.raises(UsageError) as caught:
+        agent.key("sk-live-ABCDEFGHIJ0123456789")
+    assert "sk-live" not in str(caught.value)
+
+
+def test_N11_tools_says_what_to_type(agent):
+    with pytest.raises(UsageError, match=r"Type:  %agent tools add"):
+        agent.tools("add", ["nope"])
+    with pytest.raises(UsageError, match=r"Type:  %agent tools add my_function"):
+        agent.tools("rm", ["nope"])

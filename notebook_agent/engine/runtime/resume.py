@@ -121,7 +121,10 @@ def find_broken(state: SessionState, run_id: str | None, *, force: bool) -> Brok
     known = {one.id for one in store.list_runs(session.id)}
     if run is None or run_id not in known:
         raise ConfigError(
-            f"There is no run {run_id!r} in session {session.name!r}.", field="run", value=run_id
+            f"There is no run {run_id!r} in session {session.name!r}.\n"
+            "See its runs with:  %agent audit",
+            field="run",
+            value=run_id,
         )
     if run.status.terminal:
         raise ConfigError(

@@ -7,9 +7,10 @@ Source: LLM turn, "Building the request" (L6, L13, L49, L108, L121); Turn FSM, "
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from notebook_agent.core.compaction import CompactionPolicy
 from notebook_agent.core.messages import Message
 from notebook_agent.core.policy import RuntimePolicy
 from notebook_agent.core.request import RequestOptions
@@ -59,8 +60,6 @@ class Setup:
         system = runtime.system if given.system is None else given.system
         self.system = clean_text(system) if system else None
         self.primary = runtime.primary if given.model is None else runtime.clients.add(given.model)
-        self.counter = runtime.counter_for(self.primary)
-        runtime.compactor.counter = self.counter
         self.schema = self._schema()
         chain = None if given.fallback is None else runtime.clients.names(given.fallback)
         breaker = runtime.breaker_of(self.primary)
@@ -72,6 +71,8 @@ class Setup:
         except ConfigError:
             self._put_back()
             raise
+        self.counter = runtime.counter_of(given)
+        runtime.compactor.counter = self.counter
         if self.schema is not None and self.schema.in_words is None:
             self.schema = replace(self.schema, in_words=self._asks_in_words(self.schema))
         llm.mode = given.mode or llm.mode
@@ -190,6 +191,7 @@ class Setup:
             "fresh": self.given.fresh,
             "system": self.system,
             "options": _options_json(self.options),
+            "compaction": _compaction_json(self.runtime.compaction),
             **({} if self.schema is None else {"schema": self.schema.to_json()}),
         }
 
@@ -235,6 +237,10 @@ class Setup:
         for entry in breaker.chain:
             for _ in range(strikes.get(entry.name, 0) - entry.attempt_count):
                 breaker.mark_fallback_failed(entry.name)
+
+
+def _compaction_json(policy: CompactionPolicy) -> dict[str, Any]:
+    return {**asdict(policy), "keep_tools": list(policy.keep_tools)}
 
 
 def _options_json(options: RequestOptions) -> dict[str, Any]:

@@ -87,8 +87,8 @@ class Verbs:
         """The session."""
         raise NotImplementedError
 
-    def counter_for(self, model: str) -> TokenCounter:
-        """The counter of a run's primary."""
+    def counter_of(self, given: RunOptions) -> TokenCounter:
+        """The counter of a run with these settings."""
         raise NotImplementedError
 
     def breaker_of(self, model: str) -> Breaker:
@@ -121,10 +121,10 @@ class Verbs:
 
     async def acontext_anatomy(self, text: str = "", **given: Any) -> ContextAnatomy:
         """As :meth:`context_anatomy`."""
-        prepare = getattr(self.counter, "prepare", None)
+        options = RunOptions(**given)
+        prepare = getattr(self.counter_of(options), "prepare", None)
         if prepare is not None:
             await prepare()
-        options = RunOptions(**given)
         transients = await self.pipeline().gather(self._wanted(text, options))
         return self._anatomy(text, options, transients)
 
@@ -150,8 +150,9 @@ class Verbs:
         self, text: str, given: RunOptions, transients: Sequence[Message]
     ) -> ContextAnatomy:
         wanted = self._wanted(text, given)
-        estimate = self.pipeline().estimate(wanted, transients)
-        asked = self.counter.count_message(Message.user(text)) if text else 0
+        counter = self.counter_of(given)
+        estimate = self.pipeline(counter).estimate(wanted, transients)
+        asked = counter.count_message(Message.user(text)) if text else 0
         model = self.primary if given.model is None else self.clients.add(given.model)
         if model == self.llm.breaker.original_model:
             route = choose_route(
@@ -173,7 +174,7 @@ class Verbs:
             threshold=threshold_line(self.compaction, window),
             emergency=emergency_line(self.compaction, window),
             exact=estimate.exact,
-            counter=self.counter.name,
+            counter=counter.name,
             model=route.model,
             messages=len(wanted.base.messages),
         )
@@ -218,6 +219,7 @@ class Verbs:
     def set_request_options(self, options: RequestOptions) -> None:
         """Options of the following runs; a run's own are laid over them (L13)."""
         self.options = options
+        self._count_again()
 
     def switch_model(self, model: ModelClient | str, *, context_window: int | None = None) -> str:
         """Another primary from now on; its breaker is reset (L83).
@@ -239,7 +241,7 @@ class Verbs:
             self.llm.windows[name] = checked_window(context_window)
         self.llm.switch_primary(self.breaker_of(name))
         self.primary = name
-        self.counter = self.compactor.counter = self.counter_for(name)
+        self._count_again()
         return name
 
     def set_fallback(self, chain: Sequence[ModelClient | str]) -> None:
@@ -253,6 +255,13 @@ class Verbs:
         names = self.clients.names(chain)
         self.breaker.set_chain([n for n in names if n != self.primary])
         self.fallback = names
+        self._count_again()
+
+    def _count_again(self) -> None:
+        """Other models may serve the next run: the counter follows; a run keeps its own (L20)."""
+        self.counter = self.counter_of(RunOptions())
+        if self.active is None:
+            self.compactor.counter = self.counter
 
     def set_compaction(self, **changes: Any) -> CompactionPolicy:
         """Change numbers of the compaction policy (``%agent compact policy K=V``).
@@ -378,10 +387,10 @@ class Verbs:
         state = self.state
         return GATE.held(state.key, state.session.name, what)
 
-    def pipeline(self) -> ContextPipeline:
+    def pipeline(self, counter: TokenCounter | None = None) -> ContextPipeline:
         """A pipeline over the session's parts."""
         pipeline = ContextPipeline(
-            counter=self.counter,
+            counter=self.counter if counter is None else counter,
             compaction=self.compaction,
             route=self.llm.route,
             contributors=self.contributors,

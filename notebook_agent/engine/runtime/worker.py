@@ -137,6 +137,8 @@ async def _live(runtime: AgentRuntime, run: RunContext, *, begin: bool) -> RunRe
     runtime.active = run
     try:
         await _prepare(run.counter)
+        if begin and not run.resumed:  # its name is known once it is prepared
+            run.run.config = {**run.run.config, "counter": run.counter.name}
         why = getattr(run.counter, "reason", None)
         if why and not runtime.told_estimate:
             runtime.told_estimate = True  # T03: one short warning per session

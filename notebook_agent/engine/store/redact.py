@@ -45,12 +45,16 @@ _ERROR_TEXTS: Final = ("message", "partial_text", "pattern", "value", "session")
 # keys of a configuration whose strings are names, not words
 _NAMES: Final = frozenset(
     {
+        "counter",
         "fallback",
+        "keep_tools",
         "mode",
         "model",
         "name",
         "provider",
         "strategy",
+        "summary_model",
+        "target_base",
         "tool_constraint",
         "tools",
         "type",

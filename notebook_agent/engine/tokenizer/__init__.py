@@ -14,6 +14,11 @@ from notebook_agent.engine.tokenizer.counters import (
     RatioCounter,
     default_counter,
 )
+from notebook_agent.engine.tokenizer.largest import (
+    LargestCounter,
+    counter_for_models,
+    counter_named,
+)
 from notebook_agent.engine.tokenizer.vocabulary import VocabularyMissing
 
 __all__ = [
@@ -22,7 +27,10 @@ __all__ = [
     "DefaultCounter",
     "EstimatingCounter",
     "ExactCounter",
+    "LargestCounter",
     "RatioCounter",
     "VocabularyMissing",
+    "counter_for_models",
+    "counter_named",
     "default_counter",
 ]

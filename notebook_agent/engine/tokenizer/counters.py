@@ -34,6 +34,7 @@ __all__ = [
     "EstimatingCounter",
     "ExactCounter",
     "RatioCounter",
+    "counting_rule",
     "default_counter",
 ]
 
@@ -298,14 +299,27 @@ def default_counter(
         return _of_kind(kind)
     if model is None:
         return DefaultCounter()
-    start = max((s for s in _VOCABULARY_OF if model.startswith(s)), key=len)
-    encoding = _VOCABULARY_OF[start]
+    encoding, unasked = counting_rule(model)
     if encoding is None:
         return EstimatingCounter(
             f"Token counts are estimates (est.): there is no exact vocabulary for {model}.",
-            unasked_system=_UNASKED_SYSTEM.get(model, ""),
+            unasked_system=unasked,
         )
     return DefaultCounter(encoding)
+
+
+def counting_rule(model: str) -> tuple[str | None, str]:
+    """What decides a model's counts: models of one rule count alike.
+
+    Args:
+        model: ``provider:name``.
+
+    Returns:
+        Its vocabulary, None when that is not public, and the system prompt that its template
+        adds where a request has none.
+    """
+    start = max((s for s in _VOCABULARY_OF if model.startswith(s)), key=len)
+    return _VOCABULARY_OF[start], _UNASKED_SYSTEM.get(model, "")
 
 
 def _of_kind(kind: str) -> EstimatingCounter | ExactCounter | RatioCounter:

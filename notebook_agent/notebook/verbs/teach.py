@@ -212,7 +212,6 @@ class TeachVerbs(RunVerbs):
             timeouts=StreamTimeouts(fallback_to_non_streaming=False),
             session=Session(id=self.surroundings.new_id("session"), name="demo"),
             surroundings=self.surroundings,
-            counter=self.counter,
         )
         self.adopt("demo", runtime)
         return runtime
