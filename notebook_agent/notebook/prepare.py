@@ -253,7 +253,9 @@ def _timeouts(agent: SessionCore, options: CellOptions) -> StreamTimeouts | None
     return StreamTimeouts().capped(seconds)
 
 
-def find_function(name: str, namespace: Mapping[str, Any], is_tool: Callable[[Any], bool]) -> Any:
+def find_function(
+    name: str, namespace: Mapping[str, Any], is_tool: Callable[[Any], bool], command: str
+) -> Any:
     """A function or tool of the notebook by name.
 
     Raises:
@@ -266,6 +268,6 @@ def find_function(name: str, namespace: Mapping[str, Any], is_tool: Callable[[An
     close = nearest(name, callables)
     what = "is no function" if name in namespace else "is not defined"
     raise UsageError(
-        f"--tools: {name!r} {what} in this notebook. Nothing was sent.\n"
-        f"Type:  %%agent --tools {close or 'my_function'}"
+        f"{command.rsplit(maxsplit=1)[-1]}: {name!r} {what} in this notebook. Nothing was sent.\n"
+        f"Type:  {command} {close or 'my_function'}"
     )

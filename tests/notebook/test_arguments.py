@@ -194,3 +194,22 @@ def test_N11_into_hides_nothing_that_is_needed(name):
     with pytest.raises(UsageError, match="--into"):
         parse_cell(f"-i {name}")
     assert parse_cell("-i _").into == "_"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "key openai {}",
+        "key {} openai",
+        "key --set {}",
+        "key openai --key={}",
+        "key '{}",
+        "key openai -p x={}",
+    ],
+)
+def test_X05_a_key_typed_into_the_line_is_not_repeated(line):
+    secret = "sk-live-ABCDEFGHIJ0123456789"
+    with pytest.raises(UsageError) as caught:
+        read_line(line.format(secret), {})
+    assert secret not in str(caught.value)
+    assert "%agent key" in str(caught.value)

@@ -143,10 +143,11 @@ class SetupVerbs(RunVerbs):
             if of_server and self._mcp(action, name, registry, confirm=not no_confirm):
                 continue
             if action == "add":
-                registry.register(self.function(name))
+                registry.register(self.function(name, "%agent tools add"))
             elif not registry.remove(name):
-                close = nearest(name, registry.names()) or ", ".join(registry.names()) or "none"
-                raise UsageError(f"There is no tool {name!r}.\nType:  %agent tools rm {close}")
+                close = nearest(name, registry.names()) or ",".join(registry.names())
+                typed = f"%agent tools rm {close}" if close else "%agent tools add my_function"
+                raise UsageError(f"There is no tool {name!r}.\nType:  {typed}")
         rows = tuple((t.name, _first_line(t.description)) for t in registry)
         return Report(
             "" if rows else "no tools", header=("tool", "what it does") if rows else (), rows=rows
@@ -272,11 +273,11 @@ class SetupVerbs(RunVerbs):
 
         known = registry.providers()
         if name is None or name not in known:
-            close = nearest(name or "", known) or "openai"
+            close = nearest(name or "", known) or "openai"  # the name itself may be a key (X05)
             said = (
                 "key needs the provider's name"
                 if name is None
-                else f"There is no provider {name!r}"
+                else "That is no provider, and a key never stands in a cell; the providers"
             )
             raise UsageError(f"{said}: {', '.join(sorted(known))}.\nType:  %agent key {close}")
         registry.set_key(name, getpass.getpass(f"key for {name}: "), save=save)

@@ -35,6 +35,7 @@ class Verb:
         text: The rest of the line is one text, taken as it is.
         needs_text: An empty text is an error.
         options: Its options and positionals.
+        hushed: An error repeats nothing of the line: it may hold a key (X05).
     """
 
     name: str
@@ -44,6 +45,7 @@ class Verb:
     text: bool = False
     needs_text: bool = False
     options: tuple[Option, ...] = ()
+    hushed: bool = False
 
 
 def _word(dest: str, metavar: str, help: str, **more: Any) -> Option:
@@ -132,7 +134,7 @@ VERBS: Final[Mapping[str, Verb]] = {
                                    choices=("retry", "fallback", "recover", "cancel")),)),
         Verb("key", "NAME [--save]", "ask for a provider's key; kept for this kernel",
              options=(_word("name", "NAME", "the provider", complete="providers"),
-                      Option(("--save",), "save", "keep it in the system's keyring", "flag"))),
+                      Option(("--save",), "save", "keep it in the system's keyring", "flag")), hushed=True),
         Verb("why", "", "the last error in full: every attempt, its cause, wait and outcome",
              options=(_RUN,)),
         Verb("config", "", "all settings, the front end guessed and proven"),
@@ -210,15 +212,26 @@ def _arguments(verb: Verb, rest: str, names: Mapping[str, Any] | None) -> dict[s
     try:
         values, left = parse_options(command, rest, verb.options, names)
     except UsageError as error:
+        if verb.hushed:
+            raise _hushed(verb) from None
         if rest.startswith("-") or " -" in rest:
             raise
         raise UsageError(f"{error.message}     {to_ask}") from None
+    if left and verb.hushed:
+        raise _hushed(verb)
     if left:
         takes = f"takes {verb.usage}" if verb.usage else "takes no arguments"
         raise UsageError(
             f"{command} {takes}; {rest!r} is not that.\nType:  {command}?     {to_ask}"
         )
     return values
+
+
+def _hushed(verb: Verb) -> UsageError:
+    return UsageError(
+        f"%agent {verb.name} takes {verb.usage} and asks for the rest; nothing was kept.\n"
+        f"Type:  %agent {verb.name} openai     and delete this cell if a key stands in it"
+    )
 
 
 def verb_help(name: str | None = None) -> str:
