@@ -38,6 +38,7 @@ PACKAGES: Final[dict[str, str]] = {
     "nh3": "rendering",
     "keyring": "keys",
     "xllamacpp": "local model",
+    "mcp": "tools of MCP servers",
 }
 
 
