@@ -70,7 +70,10 @@ def split_blocks(text: str, scan: Scan, turn: int = 0) -> tuple[list[TextBlock],
         scan, pos = after, next_pos
     rest = text[start:]
     # what has no line end yet is looked at again from its first character: a line is judged whole
-    return done, rest, replace(scan, pos=max(0, pos - start))
+    pos = max(0, pos - start)
+    if pos != scan.pos:
+        scan = Scan(pos, scan.mode, scan.fence, scan.indent, scan.blank)
+    return done, rest, scan
 
 
 def flush_tail(tail: str, turn: int = 0) -> tuple[TextBlock, ...]:

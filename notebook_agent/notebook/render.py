@@ -34,6 +34,10 @@ _LINK: Final = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
 _DATA: Final = re.compile(r"data:([\w.+-]*/?[\w.+-]*)[^,]*,", re.IGNORECASE)
 _REL: Final = "noopener noreferrer nofollow"
 
+# One line of words in which no character means anything to Markdown or HTML: most paragraphs of
+# most replies. What is made of it is what the long way makes of it, a test compares them.
+_WORDS: Final = re.compile(r"[^\W\d_][^\\`*_\[\]<>&!#~|\t\r\n\x00\u00a0]*")
+
 TAGS: Final = frozenset(
     [
         "p",
@@ -80,6 +84,9 @@ def render_block(text: str) -> str:
     text = visible(text)
     if nh3 is None:
         return f"<pre>{html.escape(text.strip())}</pre>"
+    words = text.strip("\n").rstrip(" ")
+    if len(words) <= LONG_BLOCK and _WORDS.fullmatch(words):
+        return f"<p>{words}</p>"
     if len(text) > LONG_BLOCK and not _fenced(text):
         made = "".join(f"<p>{html.escape(part)}</p>" for part in text.split("\n\n") if part.strip())
     else:

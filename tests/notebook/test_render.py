@@ -144,3 +144,24 @@ def test_five_megabytes_in_one_line() -> None:
     made = render_text("x" * 5_000_000)
     assert len(made) >= 5_000_000
     assert time.process_time() - start < 5
+
+
+@given(
+    st.text(
+        alphabet=st.one_of(
+            st.sampled_from(" abcXYZ019.,:;'\"()-+=?/%$@^{}éß中🦉\u00a0\u2028\u200b\x85\x0c"),
+            st.characters(exclude_categories=["Cs"]),
+        ),
+        min_size=1, max_size=60,
+    )
+)  # fmt: skip
+def test_the_short_way_of_plain_words_makes_what_the_long_way_makes(text: str) -> None:
+    """A paragraph without any mark is not parsed; nothing shows that."""
+    for words in (text, f"word {text}", f"Word. {text} \n\n", f"w{text}.\n"):
+        short = render.render_block(words)
+        pattern, render._WORDS = render._WORDS, re.compile(r"(?!)")
+        try:
+            long = render.render_block(words)
+        finally:
+            render._WORDS = pattern
+        assert short == long, (words, short, long)
