@@ -84,7 +84,7 @@ def render_block(text: str) -> str:
     text = visible(text)
     if nh3 is None:
         return f"<pre>{html.escape(text.strip())}</pre>"
-    words = text.strip("\n").rstrip(" ")
+    words = text.strip("\n").rstrip()
     if len(words) <= LONG_BLOCK and _WORDS.fullmatch(words):
         return f"<p>{words}</p>"
     if len(text) > LONG_BLOCK and not _fenced(text):
