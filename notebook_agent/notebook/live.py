@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -73,7 +74,7 @@ class LiveObserver(ob.Observer):
         self._queue: list[UiEvent] = []
         self._lane = ""
         self._lane_turn = 0
-        self._parts: list[str] = []
+        self._parts: deque[str] = deque()
         self._rows_seen = (0, 0)
         self._first_run = len(session.runs) if session else 0
         self._refused = False
@@ -121,18 +122,20 @@ class LiveObserver(ob.Observer):
             self._queue.append(event)
 
     def _merge(self) -> None:
-        if self._parts:
-            text, self._parts = "".join(self._parts), []
+        parts = self._parts
+        if parts:
+            text = "".join([parts.popleft() for _ in range(len(parts))])
             self._queue.append(
                 Appended(at=self.now(), lane=self._lane, text=text, turn=self._lane_turn)
             )
 
     def _delta(self, lane: str, turn: int, text: str) -> None:
-        with self._lock:
-            if lane != self._lane or turn != self._lane_turn:
+        if lane != self._lane or turn != self._lane_turn:
+            with self._lock:
                 self._merge()
                 self._lane, self._lane_turn = lane, turn
-            self._parts.append(text)
+        # No lock for a delta: a deque's append is one step, and only this thread changes lanes.
+        self._parts.append(text)
 
     # ---- callbacks, on the engine's thread ----
 
