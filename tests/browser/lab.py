@@ -134,7 +134,8 @@ class Notebook:
 
     def open(self) -> None:
         """Open it, or open it again, and wait for an idle kernel."""
-        self.page.goto(f"{self.lab.base}/lab/tree/{self.name}?token={self.lab.token}&reset")
+        where = "notebooks" if self.lab.app == "notebook" else "lab/tree"
+        self.page.goto(f"{self.lab.base}/{where}/{self.name}?token={self.lab.token}&reset")
         self.page.wait_for_selector(".jp-NotebookPanel .jp-CodeCell", timeout=60_000)
         self.wait_idle()
 
@@ -223,9 +224,9 @@ class Notebook:
 
 
 @contextlib.contextmanager
-def lab_page(root: Path, *, width: int = 1240, height: int = 900):
-    """A server and a page."""
-    lab = Lab(root)
+def lab_page(root: Path, *, app: str = "lab", width: int = 1240, height: int = 900):
+    """A server and a page; ``app`` is lab or notebook."""
+    lab = Lab(root, app)
     try:
         with browser(width, height) as page:
             yield lab, page
