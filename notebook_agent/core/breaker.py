@@ -125,7 +125,8 @@ BREAKER_TRANSITIONS: Final[Mapping[BreakerState, Mapping[BreakerEvent, BreakerRu
             S.PRIMARY, (F.CLEAR_FAILURES, F.CLEAR_PROBES, F.CLEAR_CLOCK, F.CLEAR_STRIKES)
         ),
         E.TRANSIENT: BreakerRule(S.RECOVERING, (F.CLEAR_PROBES,)),
-        E.RATE_LIMIT: BreakerRule(S.FALLBACK, (F.START_CLOCK,)),  # no trip, so no on_fallback
+        # no trip, so no on_fallback; the probes so far prove nothing of the next try
+        E.RATE_LIMIT: BreakerRule(S.FALLBACK, (F.START_CLOCK, F.CLEAR_PROBES)),
         E.TRIP: _TRIP,
         E.RESET: _RESET,
     },

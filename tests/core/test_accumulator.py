@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from notebook_agent.core import events as e
@@ -254,6 +254,7 @@ def lanes(draw):
     return out
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(lanes())
 def test_any_split_of_the_fragments_gives_the_same_parts(given_lanes):
     acc = StreamAccumulator()

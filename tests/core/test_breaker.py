@@ -445,3 +445,15 @@ def test_pybreaker_agrees_on_every_sequence(steps):
         assert ours.state is oracle.state, (steps, step, was)
         if ours.state is PRIMARY:
             assert ours.data.consecutive_failures == oracle.breaker.fail_counter
+
+
+def test_L78_a_rate_limited_probe_forgets_the_probes_before_it() -> None:
+    breaker = Breaker(BreakerConfig(recovery_successes_needed=2), "a:one", ["a:two"])
+    breaker.trip(0.0)
+    assert breaker.check_recovery(60.0)
+    breaker.record_success(61.0)
+    assert breaker.data.primary_success_count == 1
+    assert not breaker.record_failure(FailureKind.RATE_LIMIT, 62.0)
+    assert breaker.state is BreakerState.FALLBACK
+    assert breaker.data.primary_success_count == 0
+    assert breaker.cooldown_left(62.0) == 60.0
