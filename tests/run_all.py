@@ -106,6 +106,7 @@ def unit(tally: Tally) -> None:
             "the conformance test over recorded streams",
             "Set RECORDED_STREAMS to their folder.",
         )
+    aimock(tally)
     run(
         tally,
         pytest("-n", "2", "--dist", "worksteal", "-m", "not browser and not kernel and not local_model and not serial",

@@ -1,6 +1,7 @@
 """Our clients against aimock, a server of five formats that somebody else wrote (npm).
 
-Installed by ``npm install --prefix tests/providers/aimock``; skipped with a loud line without it.
+Installed by ``npm install --prefix tests/providers/aimock``; skipped with a loud line without it;
+with CI=true that is a failure.
 PyPI's llmock has a file of its own, test_llmock.py.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -59,7 +61,10 @@ def get_time() -> str:
 def server():
     if NODE is None or not SCRIPT.exists():
         print("\n!!! aimock is not installed: npm install --prefix tests/providers/aimock !!!")
-        pytest.skip("aimock is not installed: npm install --prefix tests/providers/aimock")
+        line = "aimock is not installed: npm install --prefix tests/providers/aimock"
+        if os.environ.get("CI") == "true":
+            pytest.fail(line)
+        pytest.skip(line)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
