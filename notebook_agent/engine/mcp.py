@@ -105,7 +105,13 @@ class McpServer:
     @property
     def running(self) -> bool:
         """Whether the connection stands."""
-        return self._task is not None and not self._task.done() and self._client is not None
+        ending = self._stop is None or self._stop.is_set()
+        return (
+            not ending
+            and self._task is not None
+            and not self._task.done()
+            and self._client is not None
+        )
 
     def start(self) -> tuple[Tool, ...]:
         """Connect and list the tools; blocks, may be called from any thread.
@@ -121,7 +127,8 @@ class McpServer:
             return self.tools
         need_package()
         with _lock:
-            _servers.append(self)
+            if self not in _servers:
+                _servers.append(self)
         try:
             self.tools = _on_loop(self._begin(), self._connect_s + CLOSE_S)
         except BaseException:
@@ -142,6 +149,8 @@ class McpServer:
     # --- on the thread of the connections
 
     async def _begin(self) -> tuple[Tool, ...]:
+        if self._task is not None and not self._task.done():  # the old connection still ends
+            await self._finish()
         ready: asyncio.Future[tuple[Tool, ...]] = asyncio.get_running_loop().create_future()
         self._stop = asyncio.Event()
         self._why_ended = self._last_words = ""
