@@ -108,8 +108,11 @@ test("shapes of the tail", () => {
   assert.equal(shape("- - -").tag, "ul");
 });
 
-test("inline marks are finished pairs only, the text is whole", () => {
-  assert.deepEqual(inline("a **b** `c` **d"), [["", "a "], ["b", "b"], ["", " "], ["code", "c"], ["", " **d"]]);
+test("inline marks, the last one may be open, the text is whole", () => {
+  assert.deepEqual(inline("a **b** `c` **d"), [["", "a "], ["b", "b"], ["", " "], ["code", "c"], ["", " "], ["b", "d"]]);
+  assert.deepEqual(inline("- **11 March*"), [["", "- "], ["b", "11 March"]]);
+  assert.deepEqual(inline("run `x"), [["", "run "], ["code", "x"]]);
+  assert.deepEqual(inline("2 ** 3 and a*b"), [["", "2 ** 3 and a*b"]]);
   for (const text of ["<b>x</b>", "**", "`a", "*a* ** b **", ""]) assert.ok(inline(text).map((p) => p[1]).join("").length <= text.length);
 });
 

@@ -84,17 +84,15 @@ export function shape(tail) {
 	return { tag: "p", text: tail };
 }
 
-/** Finished pairs of bold and code, as [kind, text]. */
+/** Bold and code, as [kind, text]; the last one may still be open. */
 export function inline(text) {
-	const out = [], re = /`([^`\n]+)`|\*\*([^*\n]+)\*\*/g;
-	let at = 0, m;
-	while ((m = re.exec(text))) {
-		if (m.index > at) out.push(["", text.slice(at, m.index)]);
-		out.push(m[1] != null ? ["code", m[1]] : ["b", m[2]]);
-		at = re.lastIndex;
+	const out = [], re = /`([^`\n]+)(?:`|$)|\*\*(?!\s)([^*\n]+)(?:\*\*|\*?$)/g;
+	let at = 0;
+	for (const m of text.matchAll(re)) {
+		out.push(["", text.slice(at, m.index)], m[1] ? ["code", m[1]] : ["b", m[2]]);
+		at = m.index + m[0].length;
 	}
-	if (at < text.length) out.push(["", text.slice(at)]);
-	return out;
+	return [...out, ["", text.slice(at)]].filter((p) => p[1]);
 }
 
 // ---- nodes
