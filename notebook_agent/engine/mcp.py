@@ -345,5 +345,5 @@ def _on_loop(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
 
 def close_all() -> None:
     """End every server that was started; also when the process ends."""
-    for server in _servers:
+    for server in tuple(_servers):
         server.close()
