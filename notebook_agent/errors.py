@@ -73,6 +73,7 @@ RETRYABLE_KINDS = frozenset(
 )
 
 
+# Ruling: L66, one tree for both documents; the wider names of L67 are not built.
 class AgentError(Exception):
     """Root of the tree. ``str(error)`` is one to three short lines for a person.
 

@@ -16,6 +16,7 @@ from notebook_agent.core.text import clean_json
 
 __all__ = ["Lane", "StreamAccumulator", "parse_arguments"]
 
+# Ruling: B42, these lanes serve both documents; no second accumulator by call id
 _KIND_OF_DELTA: Final[Mapping[type, str]] = {
     e.Text: "text",
     e.InputJson: "tool",

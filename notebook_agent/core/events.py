@@ -77,7 +77,7 @@ class ProviderState:
     Later states are merged over earlier ones key by key; a list value is appended to.
     """
 
-    data: Mapping[str, Any]
+    data: Mapping[str, Any]  # Ruling: L37, no observer and no text ever has it
 
 
 Delta = Text | InputJson | ToolCall | Thinking | ProviderState

@@ -90,6 +90,7 @@ def _compacted(
     marker: LogEntry, after: Sequence[LogEntry], by_id: Mapping[str, Message]
 ) -> list[Message] | None:
     """The view that a marker makes, None when the pair is not valid."""
+    # Ruling: B25, the marker lists what stays; truncate has no summary
     ids = marker.meta.get("kept_ids")
     if not isinstance(ids, (list, tuple)):
         return None

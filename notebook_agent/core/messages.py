@@ -101,6 +101,7 @@ class Message:
     role: Role
     parts: tuple[MessagePart, ...]
     id: str = ""
+    # Ruling: L2, no part: never in a text, a summary or another model's request
     provider_state: Mapping[str, Any] | None = None
     memo: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 

@@ -201,7 +201,7 @@ TurnOutcome = (
     | StorageError
 )
 
-# In the seed's order, then the three beside it (B2).
+# Ruling: B2, the seed's eleven in its order, then Cancelled and the two beside it.
 OUTCOMES: Final[tuple[type, ...]] = (
     Ok,
     PolicyExhausted,

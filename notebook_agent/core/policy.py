@@ -52,6 +52,7 @@ class TokenBudget:
         return TokenBudgetExhausted(self.limit, self.used)
 
 
+# Ruling: B4, a third reason beside the seed's two: the bound of B22 is in the record.
 @dataclass(frozen=True, slots=True)
 class CompactionExhausted:
     """``attempts`` passes left ``estimated`` tokens at or over the line (B22)."""

@@ -64,7 +64,7 @@ class RequestOptions:
     model: str | None = None
     response_format: Mapping[str, Any] | None = None
     tool_constraint: ToolConstraint | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)  # Ruling: L7, sent as given
     prompt_cache: bool | None = None
 
     def __post_init__(self) -> None:

@@ -28,7 +28,7 @@ NOTHING: Final = Usage()
 _STATUS_OF_ERROR: Final[Mapping[str, RunStatus]] = {
     "LimitReached": RunStatus.LIMIT_REACHED,
     "TokenBudgetExhausted": RunStatus.TOKEN_BUDGET_EXHAUSTED,
-    "Cancelled": RunStatus.CANCELLED,
+    "Cancelled": RunStatus.CANCELLED,  # Ruling: B82, Fail(Cancelled) is no failure
     "InputRejected": RunStatus.REJECTED,
 }
 

@@ -61,7 +61,7 @@ class StreamTimeouts:
     total_stream_timeout: float = 300.0
     max_consecutive_timeouts: int = 1  # Ruling: L48, with 10 the rule could not fire inside 300 s
     fallback_to_non_streaming: bool = True
-    passthrough: bool = False
+    passthrough: bool = False  # Ruling: L50, the configured handler is the default
 
     def __post_init__(self) -> None:
         for name in ("initial_event_timeout", "per_event_timeout", "total_stream_timeout"):

@@ -26,7 +26,7 @@ class Verdict:
 
 R = StopReason
 
-# (stop reason as reported, does the reply hold calls) -> what counts (L35)
+# Ruling: L35, (stop reason as reported, does the reply hold calls) -> what counts
 REPLY_VERDICTS: Final[Mapping[tuple[StopReason, bool], Verdict]] = {
     (R.END_TURN, False): Verdict(R.END_TURN),
     (R.END_TURN, True): Verdict(R.TOOL_CALL, run_calls=True),  # the upgrade (S07)

@@ -123,6 +123,8 @@ async def race(
         Cancelled: The signal fired; the work was cancelled and awaited (L126).
         DeadlineReached: The deadline came first; likewise.
     """
+    # Ruling: L126, looked at before the work exists; one wake for all arms, which are then judged
+    # in the stated order; the losers are cancelled and awaited
     signal.raise_if_cancelled()
     loop = asyncio.get_running_loop()
     task: asyncio.Task[T] = loop.create_task(work())

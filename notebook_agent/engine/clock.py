@@ -27,6 +27,7 @@ class Surroundings:
     ``now`` must run at the rate of the event loop's own timers, which carry the deadlines.
     """
 
+    # Ruling: L128, clocks, sleeps, jitter and ids come from here, so that no test must wait
     now: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep

@@ -356,8 +356,8 @@ class CompactionService:
         why: str,
         run_id: str,
     ) -> CompactionResult:
-        """Count a failure; the third in a row pauses automatic passes (B34)."""
-        state.failures += 1
+        """Count a failure; the third in a row pauses automatic passes."""
+        state.failures += 1  # Ruling: B34, of the session object
         opened: int | None = None
         if state.failures >= self.policy.max_failures and not state.paused:
             state.paused = True
@@ -379,7 +379,8 @@ class CompactionService:
         )  # fmt: skip
 
     def _key(self, task: Task) -> str:
-        """Idempotence: what would be summarised, under which rules (B33)."""
+        """Idempotence: what would be summarised, under which rules."""
+        # Ruling: B33, kept for passes without gain too
         rules = f"{task.policy} {task.window} {task.passes}"
         # truncate goes by position: every message but the last few may go
         head = (

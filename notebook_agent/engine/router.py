@@ -111,6 +111,7 @@ class ModelRouter:
             ProviderError: UNSUPPORTED, before any request; or the turn's own failure.
             AgentError: As ``LlmTurn.do_turn``.
         """
+        # Ruling: B40, the ladder owns the back-off; the two are never multiplied (3.3 #1)
         if self.router_retries <= 0:
             self._check(transients, context)
             return await self.llm.do_turn(turn, transients, context)

@@ -41,7 +41,8 @@ def choose_route(
     if exhausted is not None:
         name = breaker.original_model
         return Route(name, window(name), override=True, exhausted=exhausted)
-    override = breaker.state is not BreakerState.PRIMARY  # L15; 1.21 #1
+    # Ruling: L15, in Primary the user's model is honoured; a probe must hit the original
+    override = breaker.state is not BreakerState.PRIMARY
     skipped: dict[str, int] = {}
     while True:
         model = breaker.routed_model(skip=skipped)

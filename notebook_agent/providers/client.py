@@ -172,7 +172,7 @@ class HttpModelClient:
                 rest = decoder.finish()
                 for event in rest if turn is None else turn.turned(rest):
                     yield event
-            # The end was seen: an error of the transport after it changes nothing (L57).
+            # Ruling: L57, the end was seen: an error of the transport after it changes nothing.
             failure = None if decoder.ended else decoder.failure or failure
             # The provider may have repeated the key: no frame of an error holds its words.
             del chunk, chunks, decoder, feed

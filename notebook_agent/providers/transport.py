@@ -87,6 +87,7 @@ class HttpSettings:
         redirects: Redirects followed within one origin.
     """
 
+    # Ruling: L70, every answer has a cap; silence is the stream handler's to judge
     connect_timeout_s: float = 10.0
     read_gap_s: float | None = None
     body_cap: int = 10 * 1024 * 1024

@@ -117,7 +117,7 @@ class AdmissionPolicy:
     ===================  =======  ====================================================
     """
 
-    max_chars: int = 0
+    max_chars: int = 0  # Ruling: B79, no limit: the window check refuses with the token count
     duplicate_window_s: float | None = None
 
     def __post_init__(self) -> None:

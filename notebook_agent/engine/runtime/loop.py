@@ -89,6 +89,7 @@ async def record(
         transition happens without its record (B74).
     """
     frame, staged = run.frame, run.staged
+    # Ruling: B58, one record a transition, with the snapshot of the next state
     before = (frame.state, frame.seq, frame.ended, frame.facts.over)
     _move(run, outcome, action)
     now = run.surroundings.wall()

@@ -180,6 +180,7 @@ class RunContext:
             usage: As reported.
             stand_in: Tokens to count for a usage that is not whole.
         """
+        # Ruling: B18, without the estimate a silent provider had an unlimited budget
         total = None if usage is None else usage.total
         if total is None:
             known = 0 if usage is None else (usage.context_tokens or 0) + (usage.output_tokens or 0)

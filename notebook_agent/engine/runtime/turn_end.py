@@ -18,6 +18,7 @@ def end_turn(run: RunContext, *, success: bool, error: AgentError | None = None)
     Tokens are as reported, None otherwise (L94).
     """
     facts = run.frame.facts
+    # Ruling: L114, one end a turn; with tools it is the end of the tool phase
     if not facts.opened or facts.closed:
         return
     facts.closed = True
