@@ -16,6 +16,7 @@ from notebook_agent.core.request import ToolSchema
 __all__ = ["ContextEstimate", "Contributor", "TokenCounter", "estimate_context", "sum_tokens"]
 
 
+# Ruling: B27, one estimator serves both documents: trigger, compaction, trim and gauge.
 class TokenCounter(Protocol):
     """Counts tokens. One counter serves trigger, compaction and gauge (L20).
 

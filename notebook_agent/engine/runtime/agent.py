@@ -283,6 +283,7 @@ class AgentRuntime(Verbs):
 
     def breaker_of(self, model: str) -> Breaker:
         """The breaker of a primary; one per (session, primary) (B36)."""
+        # Ruling: B36, keyed by the primary: a request's own model never chooses a breaker
         found = self._breakers.get(model)
         if found is None:
             chain = [name for name in self.fallback if name != model]

@@ -100,6 +100,7 @@ def _failed(run: RunContext, error: AgentError, built: Built) -> o.TurnOutcome:
     """ContextOverBudget once a turn when the provider says too long, else ProviderError (M1)."""
     facts = run.frame.facts
     call = run.llm.last_attempts
+    # Ruling: M1, once a turn; a second overflow is an error like any other
     if isinstance(error, ProviderError) and error.overflow and facts.overflows == 0:
         facts.overflows += 1
         facts.failed_attempts += call.attempts

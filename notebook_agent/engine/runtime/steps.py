@@ -162,6 +162,7 @@ async def persisting(run: RunContext) -> o.TurnOutcome:
     before, frame.logged = frame.logged, len(frame.pending)
     staged.undo.append(partial(setattr, frame, "logged", before))
     staged.then.append(partial(_tell_completed, run))
+    # Ruling: B11, the outcome says whether another turn follows; only written, it moves the run on
     if frame.more:
         return o.Persisted()
     staged.messages.append(run.session.entry("commit", run_id=frame.run_id))
