@@ -72,7 +72,7 @@ export const secondsOf = (left) => (left < 1 ? Math.max(0, left).toFixed(1) : St
 export const clockOf = (s, done) => (done ? s.toFixed(1) : String(Math.floor(s))) + " s";
 export const total = (g) => g.system + g.tools + g.transients + g.history;
 export const percent = (g) => (g.window ? Math.round(100 * total(g) / g.window) : null);
-const now = () => performance.now(), num = (n) => n.toLocaleString("en-US");
+const now = () => performance.now(), num = (n) => String(n).replace(/\B(?=(\d{3})+$)/g, ",");
 export const wordsOf = (text) => (text.match(/\S+/g) || []).length;
 
 /** What the unfinished text seems to become, and the text without its mark. */
