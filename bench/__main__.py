@@ -27,6 +27,7 @@ BENCHES = {
     "soak": "bench.soak",
     "core": "bench.core",
     "store": "bench.store",
+    "crash": "bench.crash",
     "compaction": "bench.compaction",
     "growth": "bench.growth",
     "tuning": "bench.tuning",

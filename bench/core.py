@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from bench.kit import Row, cpu, timed_row
@@ -18,6 +19,7 @@ from notebook_agent.engine.tokenizer import default_counter
 from notebook_agent.providers.scripted import ScriptedModel
 
 OUTCOMES = 10_000
+CALLS = 500
 
 
 def estimate_row() -> Row:
@@ -34,12 +36,18 @@ def estimate_row() -> Row:
     talk, counter = runtime.state.conversation, runtime.counter
     pipeline = runtime.pipeline()
 
+    fresh = (Message.user(f"{n}: {TEXT}", id=f"m{n}") for n in itertools.count())
+    more = iter([next(fresh) for _ in range(CALLS * 6)])  # each call meets one it has not counted
+
     def once() -> None:
+        talk.append((next(more),))
         talk.tokens(counter)
         pipeline.overhead.parts(counter, "Be brief.", ())
         estimate_context(counter, ())
 
-    return timed_row(1, "context estimate at 1,000 messages", cpu(once, inner=500), "us", 50)
+    return timed_row(
+        1, "context estimate at 1,000 messages", cpu(once, times=5, inner=CALLS // 5), "us", 50
+    )
 
 
 def rows(quick: bool) -> Iterator[Row]:
