@@ -93,6 +93,6 @@ async def test_a_wrong_key(api):
         ):
             pass
     assert caught.value.kind is ErrorKind.AUTHENTICATION
-    assert "%agent key local" in str(caught.value)
+    assert "Check the key that was given for local" in str(caught.value)
     await client.aclose()
     await right.aclose()
