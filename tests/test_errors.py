@@ -39,7 +39,7 @@ def test_json_round_trip(error: errors.AgentError) -> None:
     assert str(again) == str(error)
 
 
-def test_every_error_of_the_tree_is_tried() -> None:
+def test_L66_every_error_of_the_tree_is_tried() -> None:
     tree = {getattr(errors, n) for n in errors.__all__ if isinstance(getattr(errors, n), type)}
     tree = {t for t in tree if issubclass(t, errors.AgentError)}
     assert tree == {type(e) for e in ONE_OF_EACH}
@@ -74,7 +74,7 @@ def test_unknown_class_comes_back_as_the_root() -> None:
         (ErrorKind.PROVIDER, 500, {"overflow": True}, False),
     ],
 )
-def test_retryable_by_kind_and_status(kind, status, more, retryable) -> None:
+def test_B38_retryable_by_kind_and_status(kind, status, more, retryable) -> None:
     error = ProviderError(kind, "x", status=status, **more)
     assert error.is_retryable is retryable
     assert error.is_rate_limited is (kind is ErrorKind.RATE_LIMITED and not error.quota)

@@ -58,7 +58,7 @@ def test_L78_primary_failure_below_the_threshold(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_L78_the_third_failure_trips(kind):
+def test_L78_and_L73_the_third_failure_trips(kind):
     breaker = fresh("a:two")
     breaker.record_failure(TRANSIENT, 1.0)
     breaker.record_failure(RATE_LIMIT, 2.0)
@@ -181,7 +181,7 @@ def test_L80_without_a_chain_the_primary_keeps_serving():
     assert breaker.check_recovery(60.0)
 
 
-def test_L72_two_strikes_move_the_route_on():
+def test_L72_and_L77_two_strikes_move_the_route_on():
     breaker = tripped("a:two", "a:three")
     breaker.mark_fallback_failed("a:two", cause="500")
     assert breaker.routed_model() == "a:two"

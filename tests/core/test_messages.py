@@ -34,7 +34,7 @@ MESSAGES = st.builds(
 
 
 @given(MESSAGES)
-def test_json_round_trip(message: Message) -> None:
+def test_L1_json_round_trip(message: Message) -> None:
     assert Message.from_json(json.loads(json.dumps(message.to_json()))) == message
 
 

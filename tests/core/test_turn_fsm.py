@@ -103,7 +103,7 @@ def test_B8_every_pair(state, kind):
     assert action_from_json(action_to_json(action)) == action
 
 
-def test_the_table_holds_exactly_the_legal_cells():
+def test_B9_and_B12_the_table_holds_exactly_the_legal_cells():
     legal = {pair for pair, cell in EXPECTED.items() if cell != "." and pair[1] is not o.Cancelled}
     assert {(s, k) for s, row in TRANSITIONS.items() for k in row} == legal
 

@@ -7,7 +7,7 @@ import asyncio
 from notebook_agent.engine.clock import PinnedClock, pinned
 
 
-def test_pinned_time_passes_only_by_sleep() -> None:
+def test_L128_pinned_time_passes_only_by_sleep() -> None:
     clock = PinnedClock()
     around = pinned(clock)
 

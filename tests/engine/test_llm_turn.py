@@ -135,7 +135,7 @@ def test_L26_no_retry_whatever_the_error(error):
     assert bench.log.names() == ["on_turn_start", "on_stream_failure"]
 
 
-def test_L24_the_turns_timeout():
+def test_L24_and_L27_the_turns_timeout():
     async def slow():
         await asyncio.sleep(301)
 
@@ -186,7 +186,7 @@ def test_the_gate_holds_unstreamed_requests_too():
 # --- L29-L33, L45-L47: the streaming path
 
 
-def test_L45_who_sees_what_in_which_order():
+def test_L45_and_L46_who_sees_what_in_which_order():
     seen = []
     script = [
         e.MessageStart("m"), e.Ping(), e.PartStart(0, None), e.IndexedDelta(0, e.Thinking("hm")),
@@ -225,7 +225,7 @@ class Printer:
         self.log.append(attempt)
 
 
-def test_R03_text_is_shown_again_only_after_a_reset():
+def test_R03_and_L30_and_L47_text_is_shown_again_only_after_a_reset():
     printer = Printer()
     script = [
         [*text_events("The plan is", end=False)[:3], DROP],
@@ -362,7 +362,7 @@ def test_S09_no_end_seen_is_a_cut_stream():
 # --- L71-L75, L115: what is recorded, in which order
 
 
-def test_L115_a_failed_turn():
+def test_L115_and_L23_a_failed_turn():
     bench = run(lambda: Bench(Fake([[*BEFORE, http(401)]])))
     assert bench.log.names() == ["on_turn_start", "on_text_delta", "on_stream_failure"]
     failure = bench.log.of("on_stream_failure")[0]
@@ -518,7 +518,7 @@ def test_L14_the_backup_beats_the_users_model_and_the_client_is_not_changed():
     run_virtual(main())
 
 
-def test_F01_it_comes_back():
+def test_F01_and_L81_it_comes_back():
     async def main():
         bench = chain(primary=failing(3))
         assert await turns(bench, 5) == ["ProviderError"] * 3 + ["fake:two"] * 2
@@ -537,7 +537,7 @@ def test_F01_it_comes_back():
     run_virtual(main())
 
 
-def test_L115_the_order_in_the_turn_that_trips():
+def test_L115_and_L71_the_order_in_the_turn_that_trips():
     async def main():
         bench = chain(primary=failing(3))
         await turns(bench, 3)

@@ -123,7 +123,7 @@ def test_L80_an_exhausted_route_is_not_checked_and_not_sent():
     run_virtual(main())
 
 
-def test_33_by_default_the_router_adds_no_retry():
+def test_B40_and_33_by_default_the_router_adds_no_retry():
     bench = route(Bench(Fake([DROP] * 9), timeouts=NO_RESCUE))
     assert len(bench.client.requests) == 4  # the ladder's
     bench = route(Bench(Fake(rescue=http(503)), mode=TurnMode.NON_STREAMING))

@@ -293,7 +293,7 @@ def test_T06_cached_tokens_are_counted_once() -> None:
     assert row.budget_tokens == 184_704 + 49
 
 
-def test_a_failed_run_keeps_its_messages_in_the_log_and_out_of_the_conversation() -> None:
+def test_L121_a_failed_run_keeps_its_messages_in_the_log_and_out_of_the_conversation() -> None:
     runtime = make(["Hello."], script="ok,401,ok")
     run(runtime, "one")
     failing(runtime, "two")

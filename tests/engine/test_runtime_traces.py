@@ -72,7 +72,7 @@ def _filled(window, turns, **given):
     return runtime
 
 
-def test_trace_03_over_budget_once() -> None:
+def test_trace_03_and_B8a_over_budget_once() -> None:
     runtime = _filled(6_000, 9)
     result = run(runtime, "last question")
     assert trace(runtime, result) == [
@@ -240,7 +240,7 @@ def test_trace_10_cancel_before_the_run() -> None:
 
 
 @pytest.mark.parametrize("state", list(TurnState))
-def test_trace_11_illegal(state, monkeypatch) -> None:
+def test_trace_11_and_B9_an_illegal_pair(state, monkeypatch) -> None:
     """A step that reports an illegal outcome ends the run Failed, and the pair is recorded."""
     illegal = next(
         outcome

@@ -66,7 +66,7 @@ def entry(
 # -- sessions -------------------------------------------------------------------------------
 
 
-def test_session_round_trip(store):
+def test_B60_session_round_trip(store):
     store.create_session(session_row(config={"system": "be brief", "n": (1, 2)}))
     row = store.get_session("s1")
     assert (row.name, row.created_at, row.run_count, row.message_count, row.usage) == (
@@ -276,7 +276,7 @@ def test_every_part_and_marker_round_trips(session):
     assert three.meta == {"run_ids": ["r"]}
 
 
-def test_latest_compaction_is_the_last_pair(session):
+def test_B60_and_B32_latest_compaction_is_the_last_pair(session):
     assert session.latest_compaction("s1") is None
     summary = entry("sum", id="x", kind="summary")
     session.append_messages([
@@ -298,7 +298,7 @@ def test_latest_compaction_is_the_last_pair(session):
 # -- runs ------------------------------------------------------------------------------------
 
 
-def test_a_run_is_stored_whole(session):
+def test_B61_a_run_is_stored_whole(session):
     run = write_run(session)
     kept = session.get_run("r1")
     assert kept.status is RunStatus.COMPLETED
@@ -507,7 +507,7 @@ def test_B75_unfinished_runs_with_or_without_a_snapshot(session):
     assert session.unfinished_runs("none") == []
 
 
-def test_snapshots_are_one_per_run(session):
+def test_B72_snapshots_are_one_per_run(session):
     for run_id, at in (("r1", 2.0), ("r2", 1.0)):
         session.create_run("s1", Run(id=run_id, input="x"))
         session.save_snapshot(

@@ -208,7 +208,7 @@ def test_L55_empty_stream_fast_fail(most, seconds):
     assert turn.handler.outcome.consecutive_timeouts == min(most, 2)
 
 
-def test_L54_the_total_deadline_spans_all_attempts():
+def test_L54_and_L51_the_total_deadline_spans_all_attempts():
     timeouts = StreamTimeouts(
         initial_event_timeout=6, per_event_timeout=6, total_stream_timeout=10,
         fallback_to_non_streaming=False,

@@ -321,7 +321,7 @@ def test_any_answer_has_an_error(status, body):
     assert error.message
 
 
-def test_classify_is_the_one_table():
+def test_L69_classify_is_the_one_table():
     from notebook_agent.providers.errors import Refusal
 
     assert classify(None, Refusal("x", ("overloaded_error",))).kind is K.OVERLOADED
