@@ -7,7 +7,7 @@ Source: notebook side, the prompt and commands (D7, D9, N01, N02, N11).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -150,9 +150,7 @@ def _insert(agent: SessionCore, body: str, options: CellOptions, session: str) -
         # A token is at least one byte: most values need no counting.
         if window is None or len(text.encode(errors="replace")) <= window:
             return
-        # In pieces: an interrupt comes through between them (F11).
-        pieces = (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))
-        tokens = sum(map(agent.count_text, pieces))
+        tokens = sum(map(agent.count_text, _pieces(text)))
         if tokens > window:
             raise _too_big(expression, f"{tokens:,}", tokens, window)
 
@@ -163,6 +161,19 @@ def _insert(agent: SessionCore, body: str, options: CellOptions, session: str) -
             raise _too_big(expression, f"at least {cells:,}", cells, window)
 
     return insert(body, agent.names(), raw=options.raw, fits=fits, ahead=ahead)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """A long text in pieces: an interrupt comes through between two counts (F11). Each begins
+    with a blank where there is one, as tokens do, so that the sum is the whole's count."""
+    at = 0
+    while at < len(text):
+        end = min(at + _PIECE, len(text))
+        if end < len(text):
+            blank = text.rfind(" ", at + 1, end)
+            end = blank if blank > at + _PIECE // 2 else end
+        yield text[at:end]
+        at = end
 
 
 def _too_big(expression: str, size: str, tokens: int, window: int) -> ContextExceeded:
