@@ -10,7 +10,7 @@ Source: LLM turn, "Counting the context" (L20); case T03.
 
 from __future__ import annotations
 
-import base64
+import binascii
 import gzip
 import hashlib
 import os
@@ -118,11 +118,8 @@ def _build(name: str) -> Any:
         import tiktoken  # noqa: PLC0415 - slow to import, and optional (F8)
     except ImportError:
         raise VocabularyMissing("tiktoken is not installed") from None
-    ranks = {}
-    for line in _checked_bytes(name).splitlines():
-        token, _, rank = line.partition(b" ")
-        if rank:
-            ranks[base64.b64decode(token)] = int(rank)
+    words = _checked_bytes(name).split()  # token, rank, token, rank; whole columns at once
+    ranks = dict(zip(map(binascii.a2b_base64, words[::2]), map(int, words[1::2]), strict=True))
     # No special tokens: text that looks like one is ordinary text (T01).
     return tiktoken.Encoding(
         name, pat_str=VOCABULARIES[name].pattern, mergeable_ranks=ranks, special_tokens={}
