@@ -487,3 +487,24 @@ def test_B77_what_a_resume_restores_and_what_not() -> None:
     assert [len(t.tool_calls) for t in result.turns] == [1, 1, 1, 1, 0]
     check_run(second, result)
     assert isinstance(failing(life(MemoryStore())), LoopDetected)
+
+
+# --- calling the model (B41)
+
+
+@pytest.mark.parametrize("fault", ["401", "400"])
+def test_B41_a_stream_that_fails_for_good_is_no_complete_call(fault) -> None:
+    runtime = make(["one two"], script=f"{fault},ok")
+    error = failing(runtime)
+    assert isinstance(error, AgentError)
+    assert len(runtime.client.requests) == 1  # nothing was asked again in another way
+
+
+def test_B41_the_one_complete_call_is_the_rescue_and_it_is_told() -> None:
+    """Retries first, then a complete call that events and row name: never in silence."""
+    runtime = make(["one two three"], script="drop@1,drop@1,drop@1,drop@1,ok")
+    result = run(runtime)
+    assert (result.turns[0].attempts, result.turns[0].rescued) == (4, True)
+    names = [type(e).__name__ for e in runtime.store.events(result.run.id)]
+    assert names.count("AttemptFailed") == 4
+    assert [n for n in names if "Rescue" in n or "Fallback" in n]
