@@ -56,13 +56,18 @@ class Contributor(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextEstimate:
-    """Tokens the next request would have, in parts (L17)."""
+    """Tokens the next request would have, in parts (L17).
+
+    ``calibration`` is what the provider's own count of an earlier request changed in
+    ``history``: below 0 = we had reserved too much.
+    """
 
     system: int = 0
     tools: int = 0
     transients: int = 0
     history: int = 0
     exact: bool = False
+    calibration: int = 0
 
     @property
     def overhead(self) -> int:
@@ -73,6 +78,12 @@ class ContextEstimate:
     def total(self) -> int:
         """The estimate."""
         return self.system + self.tools + self.transients + self.history
+
+    @property
+    def reserved(self) -> int:
+        """Tokens beside the messages that a compaction cannot win back: transients, and what the
+        provider counts above our estimate."""
+        return self.transients + max(self.calibration, 0)
 
     def parts(self) -> dict[str, int]:
         """system, tools, transients, history: for gauge and record."""

@@ -30,6 +30,7 @@ from notebook_agent.core.request import ToolSchema
 from notebook_agent.core.route import Route
 from notebook_agent.core.sendable import cleaned, sendable
 from notebook_agent.core.trim import trim
+from notebook_agent.engine.calibrating import Calibration, setup_of
 from notebook_agent.engine.conversation import Conversation, Overhead, without_state
 
 __all__ = ["Built", "ContextPipeline", "Wanted", "effective_window", "pending_view"]
@@ -147,6 +148,7 @@ class ContextPipeline:
         self.recall = recall
         self.route = route
         self.overhead = Overhead()
+        self.calibration = Calibration(on=False)
 
     async def build(self, wanted: Wanted) -> Built:
         """One context, and whether it may be sent.
@@ -158,10 +160,16 @@ class ContextPipeline:
         """
         base = wanted.base
         transients = await self.gather(wanted)
-        estimate = self.estimate(wanted, transients)
         route = wanted.route
+        anchor = self.calibration.anchor
+        likely = "" if anchor is None else anchor.model
+        likely = likely if route is None else route.model
+        estimate = self.estimate(wanted, transients, model=likely)
         if route is None or not route.fits:
             route = self.route(estimate.total)
+            if estimate.calibration and route.model != likely:  # its count says nothing of another
+                estimate = self.estimate(wanted, transients)
+                route = self.route(estimate.total)
         view = pending_view(wanted.pending, route.model)
         window = effective_window(route, wanted.policy, self.compaction)
         outcome: o.ContextReady | o.ContextOverBudget | o.PolicyExhausted | None
@@ -195,18 +203,32 @@ class ContextPipeline:
             trimmed=trimmed,
         )
 
-    def estimate(self, wanted: Wanted, transients: Sequence[Message] = ()) -> ContextEstimate:
+    def estimate(
+        self, wanted: Wanted, transients: Sequence[Message] = (), *, model: str = ""
+    ) -> ContextEstimate:
         """``tokens(history + pending) + overhead + tokens(transients)`` (L17).
 
         A message whose state will be dropped is still counted with it: over, never under.
+
+        Args:
+            wanted: What the request is made of.
+            transients: Messages for this turn only.
+            model: Full name of who will read it; an estimate is calibrated by its own count of
+                the request before, where there is one.
         """
         system, tools = self.overhead.parts(self.counter, wanted.system, wanted.tools)
-        return ContextEstimate(
+        plain = ContextEstimate(
             system=system,
             tools=tools,
             transients=sum_tokens(self.counter, transients),
             history=wanted.base.tokens(self.counter) + sum_tokens(self.counter, wanted.pending),
             exact=self.counter.exact,
+        )
+        if not model or plain.exact or self.calibration.anchor is None:
+            return plain
+        setup = setup_of(self.counter, wanted.system, wanted.tools)
+        return self.calibration.applied(
+            plain, self.counter, wanted.base, wanted.pending, model=model, setup=setup
         )
 
     def judge(

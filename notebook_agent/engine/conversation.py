@@ -47,6 +47,7 @@ class Conversation:
     def __init__(self, messages: list[Message] | None = None, *, upto: int = 0) -> None:
         self.messages: list[Message] = [] if messages is None else messages
         self.upto = upto
+        self.view = object()  # another one after every rewrite: what was known of the old is void
         self._lock = threading.Lock()  # a status line reads on another thread than the run's
         self._seen = 0
         self._last: Message | None = None
@@ -70,7 +71,9 @@ class Conversation:
     def close_exchange(self) -> None:
         """The run is over: no message needs its adapter's state any more (L2)."""
         if any(m.provider_state is not None for m in self.messages):
+            view = self.view
             self.replace([without_state(m) for m in self.messages])
+            self.view = view  # the same messages, and less to send
 
     def tokens(self, counter: TokenCounter) -> int:
         """Tokens of all messages by this counter; only new messages are counted."""
@@ -109,6 +112,7 @@ class Conversation:
             self._restart()
 
     def _restart(self) -> None:
+        self.view = object()
         self._seen = 0
         self._last = None
         self._tokens = ("", 0, 0)

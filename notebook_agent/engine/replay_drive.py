@@ -220,7 +220,10 @@ class _Stage(Observer):
             surroundings=self.surroundings,
             text_streamer=text_streamer,
             cancel=self._cancel,
+            calibrate="calibration" in config,  # recordings of old versions were not calibrated
         )
+        if kept := config.get("calibration"):
+            self._runtime.calibration.restore(kept, self._runtime.state.conversation)
         return self._runtime
 
     async def run(self, runtime: AgentRuntime) -> RunResult | None:

@@ -46,6 +46,20 @@ from notebook_agent.providers.sse import StreamCaps
 __all__ = ["OpenAIResponses"]
 
 _MEMO: Final = "wire:openai-responses"
+# Fields of a request that ``/responses/input_tokens`` takes.
+COUNTED: Final = frozenset(
+    {
+        "input",
+        "instructions",
+        "model",
+        "parallel_tool_calls",
+        "reasoning",
+        "text",
+        "tool_choice",
+        "tools",
+        "truncation",
+    }
+)
 
 
 def _image(part: ImagePart) -> dict[str, Any]:
@@ -173,6 +187,18 @@ class OpenAIResponses(HttpModelClient):
             ProviderError: The endpoint does not answer.
         """
         return self.names_in(await self.get_json("/models"))
+
+    async def count_tokens(self, request: StreamRequest, options: RequestOptions) -> int | None:
+        """Input tokens by the provider's own count; a request is sent.
+
+        Raises:
+            ProviderError: The endpoint does not answer.
+        """
+        path, body = self.encode(request, options, stream=False)
+        document = {k: v for k, v in msgspec.json.decode(body).items() if k in COUNTED}
+        reply = await self.get_json(f"{path}/input_tokens", encode_json(document))
+        found = reply.get("input_tokens") if isinstance(reply, dict) else None
+        return found if isinstance(found, int) else None
 
     def native_format(self, name: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
         """The format that forces a schema: strict where the schema has such a form."""

@@ -17,6 +17,7 @@ ASK = StreamRequest((Message.user("how long?"),), system="s", tools=(TOOL,))
 COUNTS = {
     "gemini": ("totalTokens", ":countTokens"),
     "anthropic-messages": ("input_tokens", "/v1/messages/count_tokens"),
+    "openai-responses": ("input_tokens", "/responses/input_tokens"),
 }
 
 
@@ -33,7 +34,7 @@ async def test_L20_the_providers_own_count(api, sent, found):
         body = json.loads(request.body)
         assert "how long?" in json.dumps(body)
         assert "stream" not in body
-        assert "max_tokens" not in body
+        assert not {"max_tokens", "max_output_tokens", "store", "include"} & set(body)
         await client.aclose()
 
 

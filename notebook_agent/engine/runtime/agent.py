@@ -19,6 +19,7 @@ from notebook_agent.core.request import RequestOptions, TurnMode
 from notebook_agent.core.result import RunResult
 from notebook_agent.core.retry import RateLimitPolicy, RetryPolicy, StreamTimeouts
 from notebook_agent.core.session import Session
+from notebook_agent.engine.calibrating import Calibration
 from notebook_agent.engine.cancel import CancelSignal
 from notebook_agent.engine.clock import SYSTEM, Surroundings
 from notebook_agent.engine.compactor import CompactionService, CompactionState
@@ -75,6 +76,7 @@ class AgentRuntime(Verbs):
         admission: What may enter (B79, B80).
         loops: When repeated work is noticed (L124).
         compaction_hooks: Veto and guidance for compaction (L103).
+        calibrate: Whether estimates follow what the provider reported; exact counts never do.
 
     Example:
         >>> from notebook_agent import AgentRuntime, ScriptedModel
@@ -114,6 +116,7 @@ class AgentRuntime(Verbs):
         admission: AdmissionPolicy | None = None,
         loops: LoopPolicy | None = None,
         compaction_hooks: Sequence[Any] = (),
+        calibrate: bool = True,
     ) -> None:
         self.surroundings = surroundings
         self.clients = Clients(resolve_client)
@@ -132,7 +135,7 @@ class AgentRuntime(Verbs):
         self.approve, self.run_on_main = approve, run_on_main
         self.admission = Admission(admission)
         self.hub = ObserverHub([_TurnWatch(self), *observers])
-        self._wanted_session = session
+        self._wanted_session, self._calibrate = session, calibrate
         self._begin_life()
         self.llm = self._make_llm(timeouts, retry, rate_limit, mode, text_streamer)
         self.compactor = self._make_compactor(compaction_hooks)
@@ -144,7 +147,7 @@ class AgentRuntime(Verbs):
         self.greeted = False
         self.told_estimate = False
         self.strikes: dict[str, tuple[int, dict[str, int]]] = {}  # per primary, per backup
-        self.overhead = Overhead()
+        self.overhead, self.calibration = Overhead(), Calibration(self._calibrate)
         self.compaction_facts = CompactionState()
         self.convergence = ConvergenceDetector(self.loops)
         self._state: SessionState | None = None

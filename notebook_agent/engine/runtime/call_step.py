@@ -14,6 +14,7 @@ from notebook_agent.core.context import sum_tokens
 from notebook_agent.core.response import Usage
 from notebook_agent.core.sendable import cleaned, with_call_ids
 from notebook_agent.core.verdict import judge_reply
+from notebook_agent.engine.calibrating import setup_of
 from notebook_agent.engine.context_pipeline import Built
 from notebook_agent.engine.runtime.rows import added, served_row
 from notebook_agent.engine.runtime.run_context import RunContext
@@ -86,6 +87,7 @@ def _served(run: RunContext, served: ServedTurn, built: Built) -> o.TurnOutcome:
     output = sum_tokens(run.counter, (response.message,))
     run.spend_usage(response.usage, stand_in=lambda: built.estimate.total + output)
     _tell_usage(run, response.usage, built.estimate.total, output)
+    _calibrate(run, response.usage, served.model or built.route.model, built)
     if response.tools_not_run:
         run.notice(f"Not run, the reply was cut or stopped: {', '.join(response.tools_not_run)}")
     row = served_row(run, served)
@@ -105,9 +107,27 @@ def _failed(run: RunContext, error: AgentError, built: Built) -> o.TurnOutcome:
         facts.overflows += 1
         facts.failed_attempts += call.attempts
         facts.failed_usage = added(facts.failed_usage, call.failed_usage)
-        facts.reserved = built.estimate.transients
+        facts.reserved = built.estimate.reserved
         return o.ContextOverBudget(built.estimate.total, built.window, "provider")
     return o.ProviderError(error)
+
+
+def _calibrate(run: RunContext, usage: Usage | None, model: str, built: Built) -> None:
+    """The provider's count of this request for the next estimate."""
+    if usage is None or built.trimmed:
+        return  # what was left out is not in the count
+    if run.forces_format() or run.options.response_format is not None:
+        return  # the tools are counted but were not sent (L18): the next request has them again
+    wanted = run.wanted()
+    run.pipeline.calibration.note(
+        usage.context_tokens,
+        built.estimate,
+        built.conversation,
+        model=model,
+        setup=setup_of(run.counter, wanted.system, wanted.tools),
+        base=run.base,
+        window=run.llm.window_of(model),
+    )
 
 
 def _tell_usage(run: RunContext, usage: Usage | None, estimate: int, output: int) -> None:

@@ -138,6 +138,7 @@ class Setup:
             recall=None if runtime.memory is None else runtime.memory.recall,
         )
         pipeline.overhead = runtime.overhead
+        pipeline.calibration = runtime.calibration
         tools = ToolRuntime(
             self.registry,
             policy=self.policy,

@@ -71,7 +71,7 @@ async def building_context(run: RunContext) -> o.TurnOutcome:
     facts = run.frame.facts
     facts.estimate = built.estimate.total
     if isinstance(built.outcome, o.ContextOverBudget):
-        facts.reserved = built.estimate.transients  # Ruling: L108, reserved once by the next pass
+        facts.reserved = built.estimate.reserved  # Ruling: L108, reserved once by the next pass
     elif isinstance(built.outcome, o.ContextReady):
         run.emit(
             ev.ContextBuilt(

@@ -25,7 +25,7 @@ from notebook_agent.engine.compactor import (
     CompactionService,
     CompactionState,
 )
-from notebook_agent.engine.context_pipeline import ContextPipeline, Wanted, effective_window
+from notebook_agent.engine.context_pipeline import Wanted, effective_window
 from notebook_agent.engine.conversation import Conversation, Overhead
 from notebook_agent.engine.images import as_message
 from notebook_agent.engine.llm_turn import LlmTurn
@@ -33,6 +33,7 @@ from notebook_agent.engine.memory import LoopMemory
 from notebook_agent.engine.observers import Compaction, ObserverHub
 from notebook_agent.engine.routing import checked_window, choose_route
 from notebook_agent.engine.runtime.clients import Clients
+from notebook_agent.engine.runtime.exact_count import ExactCount
 from notebook_agent.engine.runtime.gate import GATE
 from notebook_agent.engine.runtime.resume import broken_runs
 from notebook_agent.engine.runtime.run_context import RunContext
@@ -51,7 +52,7 @@ from notebook_agent.providers.base import ModelClient
 __all__ = ["Verbs"]
 
 
-class Verbs:
+class Verbs(ExactCount):
     """The part of AgentRuntime that works between runs."""
 
     primary: str
@@ -151,9 +152,9 @@ class Verbs:
     ) -> ContextAnatomy:
         wanted = self._wanted(text, given)
         counter = self.counter_of(given)
-        estimate = self.pipeline(counter).estimate(wanted, transients)
         asked = counter.count_message(Message.user(text)) if text else 0
         model = self.primary if given.model is None else self.clients.add(given.model)
+        estimate = self.pipeline(counter).estimate(wanted, transients, model=model)
         if model == self.llm.breaker.original_model:
             route = choose_route(
                 self.llm.breaker,
@@ -386,15 +387,3 @@ class Verbs:
     def _held(self, what: str) -> Any:
         state = self.state
         return GATE.held(state.key, state.session.name, what)
-
-    def pipeline(self, counter: TokenCounter | None = None) -> ContextPipeline:
-        """A pipeline over the session's parts."""
-        pipeline = ContextPipeline(
-            counter=self.counter if counter is None else counter,
-            compaction=self.compaction,
-            route=self.llm.route,
-            contributors=self.contributors,
-            recall=None if self.memory is None else self.memory.recall,
-        )
-        pipeline.overhead = self.overhead
-        return pipeline

@@ -18,6 +18,7 @@ from notebook_agent.core.result import RunResult
 from notebook_agent.core.run_state import status_of_error
 from notebook_agent.core.sendable import cleaned
 from notebook_agent.core.session import Run, RunStatus
+from notebook_agent.engine.calibrating import setup_of
 from notebook_agent.engine.images import as_message
 from notebook_agent.engine.observers import RunStart
 from notebook_agent.engine.runtime.finalize import LIMITS, finalize
@@ -132,13 +133,23 @@ async def _enter(runtime: AgentRuntime, run_id: str, wait_s: float) -> None:
         raise
 
 
+def _calibration(run: RunContext) -> dict[str, Any]:
+    """What the run's first estimate starts from, where estimates are calibrated."""
+    known = run.pipeline.calibration
+    if not known.on or run.counter.exact:
+        return {}
+    wanted = run.wanted()
+    setup = setup_of(run.counter, wanted.system, wanted.tools)
+    return {"calibration": known.to_json(run.base, setup) or {}}
+
+
 async def _live(runtime: AgentRuntime, run: RunContext, *, begin: bool) -> RunResult:
     """Start, drive, finalize. Every way out of here has a status and a terminal event (B70)."""
     runtime.active = run
     try:
         await _prepare(run.counter)
         if begin and not run.resumed:  # its name is known once it is prepared
-            run.run.config = {**run.run.config, "counter": run.counter.name}
+            run.run.config = {**run.run.config, "counter": run.counter.name, **_calibration(run)}
         why = getattr(run.counter, "reason", None)
         if why and not runtime.told_estimate:
             runtime.told_estimate = True  # T03: one short warning per session

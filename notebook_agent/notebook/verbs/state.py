@@ -72,9 +72,16 @@ class StateVerbs(RunVerbs):
     def _last_line(self, runs: list[Run]) -> str:
         return f", last {runs[-1].status.value}" if runs else ""
 
-    def count(self, text: str = "") -> Report:
-        """Tokens of the next request in parts, against the window; no request."""
-        parts = self.runtime().context_anatomy(text)
+    def count(self, text: str = "", exact: bool = False) -> Report:
+        """Tokens of the next request in parts, against the window; no request, unless ``exact``.
+
+        Args:
+            text: A prompt that would be asked.
+            exact: Ask the provider's own count endpoint too.
+        """
+        runtime = self.runtime()
+        told = runtime.exact_count(text) if exact else None
+        parts = runtime.context_anatomy(text)
         label = "" if parts.exact else "est. "
         window = parts.window
         share = f" ({parts.total * 100 // window} %)" if window else ""
@@ -83,6 +90,8 @@ class StateVerbs(RunVerbs):
             for name in ("system", "tools", "transients", "history", "prompt")
         ]
         pairs.append(("total", f"{label}{parts.total:,} of {window:,}{share}"))
+        if told is not None:
+            pairs.append(("by the provider", f"{told:,}"))
         pairs.append(("compaction above", f"{parts.threshold:,}" if parts.threshold else "off"))
         pairs.append(("emergency from", f"{parts.emergency:,}" if parts.emergency else "off"))
         pairs.append(("serves", parts.model))

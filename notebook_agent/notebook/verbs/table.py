@@ -90,7 +90,9 @@ VERBS: Final[Mapping[str, Verb]] = {
                             kind="names", complete="functions"),
                       Option(("--no-confirm",), "no_confirm", "do not ask before each call of the MCP server", "flag"),
                       _SESSION)),
-        Verb("count", "[TEXT]", "tokens of the next request in parts; no request", text=True),
+        Verb("count", "[--exact] [TEXT]", "tokens of the next request in parts; no request, unless exact",
+             text=True,
+             options=(Option(("--exact",), "exact", "ask the provider's own count endpoint", "flag"),)),
         Verb("stop", "", "stop what runs in the background", options=(_SESSION,)),
         Verb("reset", "[--hard]", "clear the conversation; the audit trail stays, unless hard",
              options=(Option(("--hard",), "hard", "the audit trail too", "flag"), _SESSION)),
@@ -189,14 +191,30 @@ def read_line(line: str, names: Mapping[str, Any] | None = None) -> Call:
             f"Type:  {typed}     or to ask it:  %agent ask {text}"
         )
     if verb.text:
+        flags, rest = _leading_flags(verb, rest)
         if verb.needs_text and not rest:
             raise UsageError(
                 f"%agent {first} needs a text; nothing was sent.\nType:  %agent ask TEXT"
             )
         if names is not None and verb.name != "ask":
             rest = insert(rest, names, hint=LINE_HINT).text
-        return Call(verb, {"text": rest} if rest else {})
+        return Call(verb, {**flags, **({"text": rest} if rest else {})})
     return Call(verb, _arguments(verb, rest, names))
+
+
+def _leading_flags(verb: Verb, rest: str) -> tuple[dict[str, Any], str]:
+    """Flags before a text, and the text; ``--`` ends them. What is no flag of the verb is text."""
+    flags: dict[str, Any] = {}
+    known = {name: option for option in verb.options for name in option.flags}
+    while known and rest:
+        word, _, after = rest.partition(" ")
+        if word == "--":
+            return flags, after.lstrip()
+        if word not in known:
+            break
+        flags[known[word].dest] = True
+        rest = after.lstrip()
+    return flags, rest
 
 
 def _arguments(verb: Verb, rest: str, names: Mapping[str, Any] | None) -> dict[str, Any]:
