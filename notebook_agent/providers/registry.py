@@ -19,14 +19,16 @@ import os
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from notebook_agent.errors import ConfigError
 from notebook_agent.providers.base import ModelClient
 from notebook_agent.providers.keys import KeyStore
 from notebook_agent.providers.secret import Secret
 from notebook_agent.providers.services import FORMATS, GUESSES, SERVICES, Service
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = [
     "GROUP",
@@ -346,6 +348,8 @@ def _at_address(address: re.Match[str], options: dict[str, Any]) -> ModelClient:
 
 @lru_cache(maxsize=1)
 def _entry_points() -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points  # noqa: PLC0415  # slow to import
+
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 

@@ -15,6 +15,8 @@ import signal
 import sys
 from pathlib import Path
 
+import platformdirs  # noqa: F401  # here: ``nobody`` may not be able to read it any more
+
 from notebook_agent.core import outcomes as o
 from notebook_agent.core.messages import Message
 from notebook_agent.core.session import Run, RunEventRecord, Turn

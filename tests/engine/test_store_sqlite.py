@@ -19,7 +19,6 @@ import pytest
 
 from notebook_agent.core.messages import Message
 from notebook_agent.core.session import Run
-from notebook_agent.engine.store import open as opening
 from notebook_agent.engine.store import schema
 from notebook_agent.engine.store.base import MessageRecord, StoreBusy
 from notebook_agent.engine.store.memory import MemoryStore
@@ -490,7 +489,7 @@ def test_a_folder_in_the_place_of_the_file_is_an_error(path):
 def test_D21_open_store_reads_the_setting(tmp_path, monkeypatch):
     assert isinstance(open_store("memory"), MemoryStore)
     home = tmp_path / "data"
-    monkeypatch.setattr(opening.platformdirs, "user_data_dir", lambda *a, **k: str(home))
+    monkeypatch.setattr("platformdirs.user_data_dir", lambda *a, **k: str(home))
     assert default_path() == home / "sessions.db"
     assert not home.exists()
     for spec in (None, "", "default"):
@@ -507,7 +506,7 @@ def test_D21_read_only_home_falls_back_with_one_line_but_a_newer_file_does_not(
 ):
     home = tmp_path / "data"
     home.write_text("a file where the folder should be")
-    monkeypatch.setattr(opening.platformdirs, "user_data_dir", lambda *a, **k: str(home))
+    monkeypatch.setattr("platformdirs.user_data_dir", lambda *a, **k: str(home))
     lines: list[str] = []
     assert open_store(notify=lines.append).location == "memory"
     assert len(lines) == 1

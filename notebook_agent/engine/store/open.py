@@ -10,8 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-import platformdirs
-
 from notebook_agent.core.log_view import conversation
 from notebook_agent.core.session import Session
 from notebook_agent.engine.store.base import Store, StoreBusy
@@ -28,6 +26,8 @@ _BUSY_STEP_S = 0.01  # seconds between two tries of ``patiently``
 
 def default_path() -> Path:
     """Where sessions are kept when nothing else is said (D21)."""
+    import platformdirs  # noqa: PLC0415  # slow to import, and for this one path
+
     return Path(platformdirs.user_data_dir("notebook_agent", appauthor=False)) / "sessions.db"
 
 
