@@ -11,6 +11,8 @@ from notebook_agent.core.turn_fsm import TurnState as S
 from notebook_agent.notebook.live import breaker_view
 from notebook_agent.notebook.panel_state import (
     Appended,
+    Ask,
+    Asked,
     Ended,
     Gauge,
     Happened,
@@ -221,6 +223,17 @@ def recorded() -> dict[str, list[UiEvent]]:
         "streaming": [opened(), *turn1, *words(4.1, P1 + L1 + L2[:70], turn=1)],
         "tool running": [opened(), *tool_turn(running=True)],
         "tool finished": [opened(), *tool_turn(), *to_model(3.6, turn=1, history=1572)],
+        "approval": [
+            opened(),
+            *to_model(0.0),
+            *words(0.6, LOOK),
+            happened(1.0, ev.ToolCallStarted(call_id="c1", tool_name="drop_rows")),
+            happened(1.2, ev.ToolCallCompleted(
+                call_id="c1", tool_name="drop_rows", arguments='{"where": "level_m is stuck"}')),
+            move(1.9, S.CALLING_MODEL, S.PROCESSING_RESPONSE, "ModelResponse"),
+            move(1.9, S.PROCESSING_RESPONSE, S.EXECUTING_TOOLS, "ToolCallsPresent"),
+            Asked(at=1.9, ask=Ask(1, 'drop_rows(where="level_m is stuck")')),
+        ],
         "retry waiting": [
             opened(),
             *to_model(0.0),

@@ -46,6 +46,7 @@ EXPECTED = {
     "streaming": ("streaming", 2, {0, 1}, -1, "", "T W W K T T"),
     "tool running": ("running tools", 4, {0, 1, 2, 3}, -1, "running 1 of 2 tools", "T W W"),
     "tool finished": ("connecting", 2, {0, 1}, -1, "turn 1: request sent, nothing back yet", "T W W"),
+    "approval": ("waiting", 4, {0, 1, 2, 3}, -1, "a tool waits for your answer", "T W"),
     "retry waiting": ("waiting", 2, {0, 1}, -1, "attempt 3 of 4 in 0.2 s: 503", ""),
     "attempt reset": ("attempt reset", 2, {0, 1}, -1, "text so far is void; attempt 2 of 4 starts over", "V"),
     "fallback": ("streaming", 2, {0, 1}, -1, "", "N T T"),
