@@ -34,7 +34,7 @@ def hint_for(
     """
     if error.kind is ErrorKind.AUTHENTICATION:
         if key_given or provider not in SERVICES:
-            return f"Check the key that was given for {provider} at {base_url}"
+            return f"Check the key that was given for {provider}."
         return f"Set the key for {provider} with:  %agent key {provider}"
     if error.overflow:
         return "Make room with:  %agent compact now     or start over with:  %agent reset"
