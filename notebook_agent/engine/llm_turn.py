@@ -225,8 +225,8 @@ class LlmTurn:
     ) -> ChatResponse:
         client = self.resolve_client(context.route.model)
         request = build_turn_request(
-            [without_foreign_state(m, served) for m in transients],
-            [without_foreign_state(m, served) for m in context.conversation],
+            without_foreign_state(transients, served),
+            without_foreign_state(context.conversation, served),
             system=context.system,
             tools=() if options.response_format else context.tools,
         )

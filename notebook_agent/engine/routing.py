@@ -114,8 +114,13 @@ def may_serve(primary: str, chain: Sequence[str], options: RequestOptions) -> tu
     return (asked, *([primary] if asked != primary else ()), *backups)
 
 
-def without_foreign_state(message: Message, served: str) -> Message:
-    """A message without the provider state of another model (L2)."""
+def without_foreign_state(messages: Sequence[Message], served: str) -> list[Message]:
+    """The messages without the provider state of another model (L2)."""
+    # the test first, without a call: a long history has no state at all
+    return [m if m.provider_state is None else _own_state(m, served) for m in messages]
+
+
+def _own_state(message: Message, served: str) -> Message:
     state = message.provider_state
     if state is None or state.get("model", served) == served:
         return message
