@@ -10,6 +10,8 @@ import json
 from typing import Any
 
 DONE = "[DONE]"
+SEPARATORS = "one\u2028two\u0085three\x0bfour\x1efive"
+ALIVE = b":\n\n" * 4 + b": keepalive\n\nevent: ping\ndata: {}\n\n"
 
 
 def events(*documents: Any, end: str = "\n\n", named: bool = False) -> bytes:
@@ -193,6 +195,14 @@ MESSAGES = [
     ("S01 characters", events(BEGIN, *text_block(0, "Žagarė 🦉"), ended("end_turn"), STOPPED, named=True), {**A_OK, "text": "Žagarė 🦉"}),
     ("a pair in two fragments", events(BEGIN, *text_block(0, "HALF1", "HALF2"), ended("end_turn"), STOPPED, named=True).replace(b"HALF1", b"a\\ud83e").replace(b"HALF2", b"\\udd89"), {**A_OK, "text": "a🦉"}),
     ("unknown events and blocks", events(BEGIN, {"type": "new_thing"}, block("start", 0, content_block={"type": "server_thing"}), block("delta", 0, delta={"type": "thing_delta", "text": "NO"}), block("stop", 0), *text_block(1, "a"), ended("end_turn"), STOPPED, named=True), {**A_OK, "text": "a"}),
+    ("S01 really invalid bytes", events(BEGIN, *text_block(0, "aBAD", "b"), ended("end_turn"), STOPPED, named=True).replace(b"BAD", b"\xc3"), {**A_OK, "text": "a\ufffdb"}),
+    ("S02 separators", events(BEGIN, *text_block(0, SEPARATORS), ended("end_turn"), STOPPED, named=True).replace(b"\\u000b", b"\x0b").replace(b"\\u001e", b"\x1e"), {**A_OK, "text": SEPARATORS}),
+    ("S03 keep-alives", ALIVE + events(BEGIN, {"type": "ping"}, *text_block(0, "x"), named=True) + ALIVE + events(ended("end_turn"), STOPPED, named=True), {**A_OK, "text": "x"}),
+    ("S04 no content, usage after the reason", events(BEGIN, ended("end_turn"), {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 11}}, STOPPED, named=True), {**A_OK, "usage": {"input_tokens": 25, "output_tokens": 11}}),
+    ("S05 one block in several fragments of one write", events(BEGIN, *use_block(0, "t", "f", "", '{"q":', '"ice"}'), ended("tool_use"), STOPPED, named=True), {**A_CALLED, "tool_calls": [made("t", "f", '{"q":"ice"}')]}),
+    ("S06 two blocks that both claim index 0", events(BEGIN, *use_block(0, "a", "f", '{"q":1}'), *use_block(0, "b", "f", '{"q":2}'), ended("tool_use"), STOPPED, named=True), {**A_CALLED, "tool_calls": [made("a", "f", '{"q":1}'), made("b", "f", '{"q":2}')]}),
+    ("S07 a call that ends with end_turn", events(BEGIN, *use_block(0, "t", "f", "{}"), ended("end_turn"), STOPPED, named=True), {**A_OK, "tool_calls": [made("t", "f", "{}")]}),
+    ("S09 a truncated call that says tool_use", events(BEGIN, *use_block(0, "t", "f", '{"x'), ended("tool_use"), STOPPED, named=True), {**A_CALLED, "tool_calls": [made("t", "f", '{"x', None)]}),
 ]  # fmt: skip
 
 
@@ -232,6 +242,13 @@ GEMINI = [
     ("another candidate", events({"candidates": [{"index": 1, "content": {"parts": [{"text": "NO"}]}, "finishReason": "SAFETY"}]}, part({"text": "a"}, finish="STOP")), {**G_OK, "text": "a"}),
     ("usage that repeats", events(part({"text": "a"}, usage={"promptTokenCount": 7, "totalTokenCount": 7}), part({"text": "b"}, finish="STOP", usage={"candidatesTokenCount": 3, "totalTokenCount": 10})), {**G_OK, "text": "ab", "usage": {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10}}),
     ("S01 characters", events(part({"text": "Žagarė 🦉"}, finish="STOP")), {**G_OK, "text": "Žagarė 🦉"}),
+    ("S01 really invalid bytes", events(part({"text": "aBAD"}), part({"text": "b"}, finish="STOP")).replace(b"BAD", b"\xc3"), {**G_OK, "text": "a\ufffdb"}),
+    ("S02 separators", events(part({"text": SEPARATORS}, finish="STOP")).replace(b"\\u000b", b"\x0b").replace(b"\\u001e", b"\x1e"), {**G_OK, "text": SEPARATORS}),
+    ("S03 keep-alives", ALIVE + events(part({"text": "x"})) + ALIVE + events(part(finish="STOP")), {**G_OK, "text": "x"}),
+    ("S04 no candidates, late usage", events({"candidates": []}, part({"text": "a"}, finish="STOP"), {"candidates": [], "usageMetadata": G_USAGE}), {**G_OK, "text": "a", "usage": G_USED}),
+    ("S06 two calls of one name in one part list", events(part({"functionCall": {"name": "f", "args": {"q": 1}}}, {"functionCall": {"name": "f", "args": {"q": 2}}}, finish="STOP")), {**G_CALLED, "tool_calls": [made(None, "f", None, {"q": 1}), made(None, "f", None, {"q": 2})]}),
+    ("S07 a call, then STOP in an object of its own", events(part({"functionCall": {"name": "f", "args": {"x": 1}}}), part(finish="STOP")), {**G_CALLED, "tool_calls": [made(None, "f", None, {"x": 1})]}),
+    ("S13 running totals", events(part({"text": "a"}, usage={"promptTokenCount": 25, "cachedContentTokenCount": 20, "candidatesTokenCount": 1}), part({"text": "b"}, usage={"promptTokenCount": 25, "candidatesTokenCount": 9}), part(finish="STOP", usage={"candidatesTokenCount": 15})), {**G_OK, "text": "ab", "usage": {"input_tokens": 25, "output_tokens": 15, "cache_read_tokens": 20}}),
 ]  # fmt: skip
 
 
@@ -257,6 +274,12 @@ OLLAMA = [
     ("S10 an error", lines(says("a"), {"error": "model runner has unexpectedly stopped"}), {"text": "a", "error": "model runner has unexpectedly stopped"}),
     ("no last line end", lines(says("a"), says(done=True, done_reason="stop"))[:-1], {**O_OK, "text": "a"}),
     ("S01 characters, CRLF", lines(says("Žagarė 🦉"), says(done=True, done_reason="stop")).replace(b"\n", b"\r\n"), {**O_OK, "text": "Žagarė 🦉"}),
+    ("S01 really invalid bytes", lines(says("aBAD"), says("b"), says(done=True, done_reason="stop")).replace(b"BAD", b"\xc3"), {**O_OK, "text": "a\ufffdb"}),
+    ("S02 separators", lines(says(SEPARATORS), says(done=True, done_reason="stop")).replace(b"\\u000b", b"\x0b").replace(b"\\u001e", b"\x1e"), {**O_OK, "text": SEPARATORS}),
+    ("S03 empty lines between", b"\n\n" + lines(says("x")) + b"\r\n\n" + lines(says(done=True, done_reason="stop")), {**O_OK, "text": "x"}),
+    ("S04 empty messages", lines(says(), says("a"), says(), says(done=True, done_reason="stop", prompt_eval_count=31, eval_count=4)), {**O_OK, "text": "a", "usage": {"input_tokens": 31, "output_tokens": 4}}),
+    ("S06 two calls that claim index 0", lines(says(tool_calls=[{"function": {"index": 0, "name": "f", "arguments": {"q": 1}}}]), says(tool_calls=[{"function": {"index": 0, "name": "f", "arguments": {"q": 2}}}]), says(done=True, done_reason="stop")), {**O_OK, "stop": "tool_call", "tool_calls": [made(None, "f", None, {"q": 1}), made(None, "f", None, {"q": 2})]}),
+    ("S07 calls that end with stop", lines(says(tool_calls=[{"function": {"name": "f", "arguments": {"x": 1}}}]), says(done=True, done_reason="stop")), {**O_OK, "stop": "tool_call", "tool_calls": [made(None, "f", None, {"x": 1})]}),
 ]  # fmt: skip
 
 
@@ -333,6 +356,13 @@ RESPONSES = [
     ("S11 the body ends", events(CREATED, say("a"), *asks(1, "c1", "f", '{"x', done=False), named=True), {"text": "a", "tool_calls": [made("c1", "f", '{"x', None)]}),
     ("only the final object", events(CREATED, over(output=[{"type": "message", "content": [{"type": "output_text", "text": "a"}]}]), named=True), {**R_OK, "text": "a"}),
     ("S01 characters", events(CREATED, say("Žagarė 🦉"), over(), named=True), {**R_OK, "text": "Žagarė 🦉"}),
+    ("S01 really invalid bytes", events(CREATED, say("aBAD"), say("b"), over(), named=True).replace(b"BAD", b"\xc3"), {**R_OK, "text": "a\ufffdb"}),
+    ("S02 separators", events(CREATED, say(SEPARATORS), over(), named=True).replace(b"\\u000b", b"\x0b").replace(b"\\u001e", b"\x1e"), {**R_OK, "text": SEPARATORS}),
+    ("S03 keep-alives", ALIVE + events(CREATED, of("in_progress", response={}), say("x"), named=True) + ALIVE + events(over(), named=True), {**R_OK, "text": "x"}),
+    ("S04 nothing said", events(CREATED, over(), named=True), {**R_OK}),
+    ("S05 one item in several fragments of one write", events(CREATED, *asks(0, "c", "f", "", '{"q":', '"ice"}'), over(), named=True), {**R_CALLED, "tool_calls": [made("c", "f", '{"q":"ice"}')]}),
+    ("S06 two items that both claim index 0", events(CREATED, *asks(0, "a", "f", '{"q":1}'), *asks(0, "b", "f", '{"q":2}'), over(), named=True), {**R_CALLED, "tool_calls": [made("a", "f", '{"q":1}'), made("b", "f", '{"q":2}')]}),
+    ("S09 a truncated call that is completed", events(CREATED, *asks(0, "c", "f", '{"x'), over(), named=True), {**R_CALLED, "tool_calls": [made("c", "f", '{"x', None)]}),
 ]  # fmt: skip
 
 BODIES = {
