@@ -18,8 +18,12 @@ def test_wheel_holds_what_it_must() -> None:
         "notebook_agent/py.typed",
         "notebook_agent/notebook/static/panel.js",
         "notebook_agent/notebook/static/panel.css",
+        "notebook_agent/engine/tokenizer/known_pieces.txt.gz",
     ):
         assert name in names
+    shipped = {f"notebook_agent/notebooks/{p.name}" for p in (ROOT / "notebooks").glob("*.ipynb")}
+    assert len(shipped) >= 8
+    assert shipped <= names
     assert any(n.endswith("/licenses/LICENSE") for n in names)
     assert any(n.endswith("/licenses/NOTICE") for n in names)
     assert not [n for n in names if n.startswith(("tests/", "bench/", "shared"))]
