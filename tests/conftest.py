@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
+import re
 import selectors
 
 import pytest
@@ -80,3 +82,44 @@ def no_real_requests(request):
     base.ALLOW_MODEL_REQUESTS.allowed = marker is not None
     yield
     base.ALLOW_MODEL_REQUESTS.allowed = before
+
+
+# A skip for the want of something that CI installs: by hand it is a skip, in CI a failure.
+MISSING = re.compile(
+    r"could not import|no module named|not installed|pip install|no browser|no local model"
+    r"|cannot be started|did not start|is not running",
+    re.IGNORECASE,
+)
+
+
+def fails_in_ci(reason: str) -> bool:
+    """Whether a skip with this reason is a failure here.
+
+    Only with CI=true, and not in the compatibility sets (NOTEBOOK_AGENT_COMPAT), whose
+    environments leave packages out on purpose.
+    """
+    in_ci = os.environ.get("CI") == "true" and not os.environ.get("NOTEBOOK_AGENT_COMPAT")
+    return in_ci and MISSING.search(reason) is not None
+
+
+def _failed_if_missing(report) -> None:
+    if not report.skipped or hasattr(report, "wasxfail"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    if fails_in_ci(reason):
+        report.outcome = "failed"
+        report.longrepr = f"CI must not skip this: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    _failed_if_missing(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    report = yield
+    _failed_if_missing(report)
+    return report
