@@ -7,15 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from notebook_agent.core.session import RunStatus
-from notebook_agent.notebook.output import frozen_html
-from notebook_agent.notebook.panel_state import Ask, Asked, Ended, RowAdded, ToolRow
-from notebook_agent.notebook.reducer import reduce_all
+from notebook_agent.notebook.panel_state import Ask, Asked
 from notebook_agent.notebook.wire import PanelWire
-from tests.attacks import attack_strings, chunks, public_strings
-from tests.browser.conftest import Watch
 from tests.browser.harness import feed, greet, messages, mount
-from tests.notebook.recorded import FULL, LOOK, P1, THOUGHT, opened, recorded, row, to_model, words
+from tests.notebook.recorded import FULL, THOUGHT, opened, recorded, to_model, words
 
 RUNS = recorded()
 
@@ -306,81 +301,3 @@ def test_ten_thousand_deltas_are_on_the_page_within_a_second(page) -> None:
     )
     assert took <= 1000
     assert page.inner_text(".na-reply").count("tokens") >= 9_990
-
-
-# ---- X01 to X03: nothing runs, nothing leaves, nothing breaks out -------------------------------
-
-
-def hostile_run(text: str):
-    """One attack text in every place that shows outside text."""
-    evil = text[:400]
-    return [
-        opened(evil, session=evil),
-        *to_model(0.0, model=evil),
-        *words(0.2, text, lane="thinking", step=997),
-        *words(0.3, LOOK + text, step=997),
-        *RUNS["tool finished"][len(to_model(0.0)) + 1 : -9],
-        RowAdded(at=3.0, row=row(0, evil, input=text, output=text)),
-        Ended(at=3.1, status=RunStatus.FAILED, error={"message": text[:1500]}, notices=(evil,)),
-    ]
-
-
-def test_the_public_set_is_large() -> None:
-    assert len(public_strings()) >= 500
-    assert len(set(attack_strings())) >= 500
-
-
-def test_X02_live_page(page, canary) -> None:
-    watch = Watch(page)
-    for text in chunks(canary.address):
-        events = hostile_run(text)
-        mount(page)
-        for half in (events[:-2], events):
-            made, _ = messages(half, flush_every=3)
-            page.evaluate("() => window.close_view && 0")
-            feed(
-                page, [dict(m, seq=m["seq"] + (0 if half is not events else 10_000)) for m in made]
-            )
-        page.evaluate(
-            "() => document.querySelectorAll('.na details').forEach((d) => { d.open = true; })"
-        )
-        assert page.locator("#el > *").count() == 1
-        odd = page.evaluate(
-            """() => [...document.querySelectorAll('.na *')].filter((e) =>
-              /^(script|img|iframe|object|embed|link|style|meta|base|form|input|video|audio|image|math|foreignobject)$/i.test(e.localName)
-              || [...e.attributes].some((a) => /^on/i.test(a.name) || /^\\s*(javascript|data|vbscript):/i.test(a.value))).map((e) => e.outerHTML.slice(0, 200))"""
-        )
-        assert odd == []
-    page.wait_for_timeout(300)
-    assert watch.trouble() == []
-    assert canary.hits == []
-
-
-def test_X02_saved_output(page, canary) -> None:
-    """The frozen html as a trusted page runs it: nothing happens."""
-    watch = Watch(page)
-    for text in chunks(canary.address):
-        events = hostile_run(text)
-        state = reduce_all(events)
-        assert not any(isinstance(one, ToolRow) for one in state.items) or state.done
-        page.set_content(f"<!doctype html><body><div id=el>{frozen_html(state)}</div></body>")
-        assert page.locator("#el > div").count() == 1
-        assert page.evaluate("document.body.children.length") == 1
-    page.wait_for_timeout(300)
-    assert watch.trouble() == []
-    assert canary.hits == []
-
-
-def test_a_planted_attack_is_seen(page, canary) -> None:
-    """The tests above can fail: the same strings put in as HTML do run and do leak."""
-    watch = Watch(page)
-    before = len(canary.hits)
-    page.set_content(
-        f"<body><div id=el><img src=http://{canary.address}/planted onerror='window.PWNED=1'></div>"
-    )
-    page.wait_for_timeout(500)
-    assert watch.requests
-    assert watch.trouble()
-    assert len(canary.hits) > before
-    canary.hits.clear()
-    assert P1
