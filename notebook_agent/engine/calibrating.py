@@ -99,6 +99,8 @@ class Calibration:
         found = self._holds(base, model, setup)
         if found is None or estimate.exact:
             return estimate
+        if found.view is None:  # of a record: the conversation of the first build is its own
+            self.anchor = replace(found, view=base.view)
         added = _since(found.last, counter, base, pending)
         if added is None:
             return estimate
@@ -109,7 +111,9 @@ class Calibration:
 
     def _holds(self, base: Conversation, model: str, setup: object) -> Anchor | None:
         found = self.anchor
-        if not self.on or found is None or found.model != model or found.view is not base.view:
+        if not self.on or found is None or found.model != model:
+            return None
+        if found.view not in (None, base.view):
             return None
         return found if found.setup is None or found.setup == setup else None
 
@@ -142,7 +146,6 @@ class Calibration:
                 transients=int(kept["transients"]),
                 model=str(kept["model"]),
                 last=base.messages[-1 - after].id,
-                view=base.view,
             )
 
 

@@ -7,7 +7,10 @@ import pytest
 from notebook_agent.core.compaction import CompactionPolicy
 from notebook_agent.core.messages import Message
 from notebook_agent.core.response import Usage
+from notebook_agent.engine.replay_drive import redrive
 from notebook_agent.engine.runtime import AgentRuntime
+from notebook_agent.engine.store.jsonl import export_runs
+from notebook_agent.engine.store.memory import MemoryStore
 from notebook_agent.errors import ConfigError
 from notebook_agent.providers.scripted import Reply, ScriptedModel
 from tests.conftest import fixed_surroundings, run_virtual
@@ -206,3 +209,28 @@ def test_a_count_that_is_none():
 
     with pytest.raises(ConfigError, match="without a count"):
         AgentRuntime(Silent(["x"])).exact_count("x")
+
+
+@pytest.mark.parametrize("runs", [None, "last"])
+def test_a_calibrated_run_is_driven_again_as_it_was(tmp_path, runs):
+    """What plain estimates would have compacted was not compacted, and is not the second time."""
+    store = MemoryStore()
+    policy = CompactionPolicy(window=1_000)
+    runtime = make(*(told(300 + 60 * n) for n in range(6)), compaction=policy, store=store)
+    for n in range(4):
+        ask(runtime, "q" * 150 if n else "x" * 500)
+    session = runtime.session
+    assert not any(t.compacted for r in session.runs for t in r.turns)
+    assert session.runs[-1].config["calibration"]["after"] == 1
+    given = {} if runs is None else {"run_ids": [session.runs[-1].id]}
+    file = export_runs(store, session.id, tmp_path / "c.jsonl", exported_at=0.0, **given)
+
+    async def again():
+        return await redrive(file, counter=Estimate(), surroundings=fixed_surroundings())
+
+    report = run_virtual(again())
+    assert report.ok, str(report)
+    estimates = [t.context_estimate for result in report.results for t in result.run.turns]
+    assert (
+        estimates == [t.context_estimate for r in session.runs for t in r.turns][-len(estimates) :]
+    )
