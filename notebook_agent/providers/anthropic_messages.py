@@ -64,7 +64,7 @@ def _result(part: ToolResultPart) -> dict[str, Any]:
     content: Any = part.output
     if part.images:
         content = [_image(i) for i in part.images]
-        if part.output:
+        if part.output.strip():
             content.insert(0, {"type": "text", "text": part.output})
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": part.call_id, "content": content}
     if part.is_error:
@@ -78,7 +78,7 @@ def _encode_message(message: Message) -> Encoded:
     blocks: list[dict[str, Any]] = [_result(r) for r in message.results]  # results go first
     for part in message.parts:
         if isinstance(part, TextPart):
-            if part.text:
+            if part.text.strip():  # a block of white space alone is refused, a joint's too
                 blocks.append({"type": "text", "text": part.text})
         elif isinstance(part, ImagePart):
             blocks.append(_image(part))

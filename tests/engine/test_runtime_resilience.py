@@ -40,6 +40,8 @@ from tests.engine.runtime_kit import (
     run,
     trace,
 )
+from tests.providers.legal import check_with_every_client
+from tests.providers.test_requests import CLIENTS, client_of
 
 CALL = Reply(text="Looking.", tool_calls=[ToolCallPart("c1", "look", {"at": "sky"})])
 
@@ -48,6 +50,8 @@ def look(at: str) -> str:
     """Look at something."""
     return f"{at} is blue"
 
+
+WIRES = {api: client_of(api) for api in CLIENTS}
 
 # --- fallback (M3, F01, F04, F05), all in one loop: the breaker's clock is the loop's
 
@@ -634,6 +638,8 @@ def test_cancel_at_any_point_keeps_the_history_legal(at, again, outside, compact
         check_run(runtime, result)
         assert result.status in (RunStatus.CANCELLED, RunStatus.COMPLETED, RunStatus.FAILED)
     check_legal(runtime.session.history)
+    after = (*runtime.session.history, Message.user("next"))
+    check_with_every_client(WIRES, after)  # as each provider would be sent it
     loaded = make(store=runtime.store)
     loaded.load_session(runtime.session.id)
     assert loaded.session.history == runtime.session.history
@@ -644,6 +650,7 @@ def test_cancel_at_any_point_keeps_the_history_legal(at, again, outside, compact
     check_run(runtime, after)
     for request in runtime.client.requests:
         check_legal(request.messages)
+        check_with_every_client(WIRES, request.messages)
 
 
 @pytest.mark.parametrize("state", list(TurnState))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -45,6 +44,7 @@ from tests.providers.bodies import (
     text_block,
     use_block,
 )
+from tests.providers.legal import check_wire
 from tests.providers.server import Reply, json_reply, serve
 
 CLIENTS = {
@@ -641,26 +641,31 @@ def test_history_is_encoded_once(api):
 )
 def test_any_history_is_legal(api, turns):
     """Roles alternate where they must, nothing is empty, every call has its result at once."""
-    messages: list[Message] = []
+    messages = [Message.user("first")]  # a conversation is begun by the user
     for n, (kind, text) in enumerate(turns):
         if kind == "call":
-            messages.append(called(ToolCallPart(f"c{n}", "find", {"q": text})))
-            messages.append(results((f"c{n}", text)))
+            ids = [f"c{n}_{k}" for k in range(1 + len(text) % 3)]  # up to three at once
+            messages.append(called(*(ToolCallPart(i, "find", {"q": text}) for i in ids)))
+            messages.append(results(*((i, text) for i in ids)))
         elif kind == "empty":
             messages.append(Message(Role.ASSISTANT, (TextPart(" "),)))
         else:
             messages.append(Message(Role(kind), (TextPart(text),)))
     client = client_of(api)
     _, body = encoded(client, *messages)
-    wire = listed(api, body)
     assert encoded(client, *messages)[1] == body
     texts = "".join(t for kind, t in turns if kind in ("user", "system"))
     assert all(c in json.dumps(body, ensure_ascii=False) or not c.isalnum() for c in texts)
-    if api != "openai-responses":
-        roles = [m["role"] for m in wire if m["role"] != "tool"]
-        pairs = list(pairwise(roles))
-        tools_between = any(m["role"] == "tool" for m in wire)
-        assert tools_between or all(a != b for a, b in pairs)
+    check_wire(api, body)
+
+
+@pytest.mark.parametrize("blank", ["\n\n", " ", "\u3000"])
+def test_L8_anthropic_is_sent_no_block_of_white_space(blank):
+    """It refuses one; two merged messages of the user must not make it."""
+    talk = (Message.user("one"), Message.user(blank), Message.user("two"))
+    _, body = encoded(client_of("anthropic-messages"), *talk)
+    (message,) = body["messages"]
+    assert message["content"] == [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
 
 
 # Provider state that travels back (L2): servers that check it.
