@@ -113,7 +113,9 @@ def test_an_error_of_the_tool_is_its_result(server):
 
 def test_a_slow_tool_is_timed_out_and_cancelled_on_the_server(server, tmp_path):
     note = tmp_path / "note"
-    result = run(server, "slow", seconds=30, note=str(note), policy=RuntimePolicy(tool_timeout_s=0.3))
+    result = run(
+        server, "slow", seconds=30, note=str(note), policy=RuntimePolicy(tool_timeout_s=0.3)
+    )
     assert "timed out after 0.3 s" in result.output
     assert _text(note) == "cancelled"
     assert run(server, "add", a=1, b=1).output == "2"  # the connection goes on
