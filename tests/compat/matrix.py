@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 TOOLS = (
     "pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "hypothesis", "nbclient", "nbformat", "nbconvert",
-    "jupyter_client",
+    "jupyter_client", "pybreaker",
 )  # fmt: skip
 
 
@@ -54,14 +54,12 @@ SHOWN = (
     "not browser and not kernel and not local_model and not serial",
     "tests/notebook",
 )
-# The whole engine under another Python.
+# The engine under another Python. Providers, tuning and command line need packages that are not
+# installed here; nothing in them depends on a kernel.
 UNIT = (
-    "-n",
-    "2",
-    "-m",
-    "not browser and not kernel and not local_model and not serial and not slow",
-    "tests",
-)
+    "-n", "2", "-m", "not browser and not kernel and not local_model and not serial and not slow",
+    "tests/core", "tests/engine", "tests/notebook",
+)  # fmt: skip
 SETS = (
     Set("colab", "3.13", COLAB, (KERNEL, SHOWN)),
     Set("ipykernel629", "3.11", ("ipython>=8,<9", "ipykernel==6.29.5"), (BOUND,)),
