@@ -59,6 +59,7 @@ _HOME_OF: Final[dict[str, str]] = {
     "aask": "asking",
     "ask": "asking",
     "audit_frame": "notebook.audit",
+    "audit_view": "notebook.audit",
     "model": "providers.registry",
     "outcomes": "core",
     "replay": "core.replay",
@@ -104,6 +105,7 @@ __all__ = [
     "aask",
     "ask",
     "audit_frame",
+    "audit_view",
     "model",
     "outcomes",
     "replay",
@@ -139,7 +141,7 @@ if TYPE_CHECKING:
         ProviderError,
         RateLimitEscalation,
     )
-    from notebook_agent.notebook.audit import audit_frame
+    from notebook_agent.notebook.audit import audit_frame, audit_view
     from notebook_agent.notebook.panel import AgentPanel
     from notebook_agent.providers.base import ModelClient
     from notebook_agent.providers.registry import model

@@ -58,7 +58,7 @@ COLUMNS: Final[Mapping[str, str]] = {
 }
 SHOWN: Final = (
     "run", "turn", "model", "outcome", "stop_reason", "input_tokens", "output_tokens",
-    "context_estimate", "attempts", "tool_calls", "ttft_s", "duration_s", "input", "output",
+    "context_estimate", "attempts", "tool_calls", "ttft_s", "duration_s", "cost", "input", "output",
 )  # fmt: skip
 TEXT_SHOWN: Final = 80  # characters of a text cell in the view; the frame holds all
 ROWS_SHOWN: Final = 200
@@ -299,7 +299,7 @@ class AuditView:
         from notebook_agent.notebook.tables import short_cell  # noqa: PLC0415  # a view only
 
         frame = self._shown().tail(rows)
-        texts = [name for name in frame.columns if COLUMNS[name] == "string"]
+        texts = [name for name in frame.columns if COLUMNS.get(name) == "string"]
         short = {name: [short_cell(v, INTERACTIVE_TEXT) for v in frame[name]] for name in texts}
         return frame.assign(**short).rename(columns=lambda name: name.replace("_", " "))
 
@@ -329,7 +329,9 @@ class AuditView:
         head = frame if total <= self.rows else frame.iloc[: self.rows // 2]
         rest = frame.iloc[0:0] if total <= self.rows else frame.iloc[total - self.rows // 2 :]
         names = [name.replace("_", " ") for name in frame.columns]
-        numeric = [COLUMNS[name] in ("int64", "Int64", "Float64") for name in frame.columns]
+        numeric = [
+            COLUMNS.get(name, "Float64") in ("int64", "Int64", "Float64") for name in frame.columns
+        ]
         rows = [cells_of(row, TEXT_SHOWN) for row in head.itertuples(index=False)]
         if len(rest):
             gap = f"... {total - len(head) - len(rest):,} rows not shown; the frame has all"
@@ -343,6 +345,12 @@ class AuditView:
 
 def audit_view(source: Session | Any) -> AuditView:
     """The trail for reading, from a session or an audit frame.
+
+    Args:
+        source: A session, or what ``audit_frame`` and ``%agent audit`` gave.
+
+    Returns:
+        An :class:`AuditView`: ``where`` and ``tail`` filter, ``interactive`` makes a table.
 
     Source: A04.
     """

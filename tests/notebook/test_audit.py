@@ -227,6 +227,16 @@ def test_filters_by_value_list_and_function() -> None:
         view.where(modle="x")
 
 
+def test_the_view_shows_a_cost_where_there_is_one() -> None:
+    frame = audit_frame(some_session(2))
+    assert "cost" not in audit_view(frame).text()
+    frame["cost"] = pd.Series([0.25, None], dtype="Float64")
+    lines = audit_view(frame).text().splitlines()
+    assert "  cost" in lines[0]
+    assert "0.25" in lines[2]
+    assert audit_view(frame)._interactive_frame(10)["cost"].dtype == "Float64"
+
+
 @pytest.fixture
 def displayed(monkeypatch):
     """What a cell would show."""
