@@ -52,6 +52,7 @@ class AgentPanel(anywidget.AnyWidget):
         self._on_stop: Callable[[], None] | None = None
         self._answers: dict[int, bool] = {}
         self.on_msg(self._heard)
+        self._opened = self.alive
         self._channel = open_channel(self.channel, lambda said: self._heard(self, said, None))
 
     # ---- a run: called in the kernel's thread ----
@@ -115,6 +116,11 @@ class AgentPanel(anywidget.AnyWidget):
         """Whether the comm is open on our side; the browser may have closed it."""
         return self.comm is not None and not getattr(self.comm, "_closed", False)
 
+    @property
+    def lost(self) -> bool:
+        """Whether the comm was closed after it had been open; outside a kernel there is none."""
+        return self._opened and not self.alive
+
     # ---- the browser's side ----
 
     def _heard(self, _widget: Any, said: Any, _buffers: Any) -> None:
@@ -168,7 +174,7 @@ _PANELS: dict[str, AgentPanel] = {}
 def get_panel(session: str = "default") -> AgentPanel:
     """The session's panel, made at the first call and again after it was closed."""
     panel = _PANELS.get(session)
-    if panel is None or not panel.alive:
+    if panel is None or panel.lost:
         panel = _PANELS[session] = AgentPanel(session)
     return panel
 

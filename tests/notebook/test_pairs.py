@@ -17,7 +17,6 @@ from notebook_agent.notebook.panel_state import PanelState
 from notebook_agent.notebook.render import TAGS
 from notebook_agent.notebook.wire import FROM_VIEW, OPS, PanelWire
 from notebook_agent.notebook.words import PLAIN_MARKS
-from tests.notebook.test_panel_sink import NO_COMM
 
 ROOT = Path(__file__).parents[2]
 STATIC = ROOT / "notebook_agent/notebook/static"
@@ -132,7 +131,7 @@ def test_panel_is_light() -> None:
     start = time.process_time()
     one = get_panel("test")
     assert time.process_time() - start <= 0.05
-    assert NO_COMM or get_panel("test") is one
+    assert get_panel("test") is one
     data = one.view_bundle()
     assert data["text/plain"] == "agent panel of session 'test': connecting"
     assert "application/vnd.jupyter.widget-view+json" in data

@@ -221,7 +221,6 @@ def test_the_final_snapshot_is_redacted_and_not_sent() -> None:
     assert not ground.panel._should_send_property("final", {})
 
 
-@pytest.mark.skipif(NO_COMM, reason="needs a comm, so with ipywidgets 7 a kernel")
 def test_one_panel_per_session() -> None:
     one = get_panel("a")
     assert get_panel("a") is one

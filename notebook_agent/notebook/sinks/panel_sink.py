@@ -92,7 +92,7 @@ class PanelSink:
         if panel is None:
             return
         self._show_view(state)
-        if not panel.alive:  # closed in mid-run: a new one takes its place in the cell
+        if panel.lost:  # closed in mid-run: a new one takes its place in the cell
             panel = self._replace(state)
         panel.show(state)
         if panel.answer():
