@@ -92,12 +92,15 @@ def test_a_shortened_message_is_told_from_a_kept_one():
 
 
 def test_the_replay_is_what_the_engine_does():
-    """The same conversation as a live run: the same passes at the same turns."""
+    """The same conversation as a live run: the same passes at the same turns.
+
+    Without calibration: what a provider would have reported for other contexts is not in a record.
+    """
     count = 30
     replies = [f"Answer {n}: " + "apples and pears " * 12 for n in range(count)]
     model = ScriptedModel(replies, window=1_500)
     counter = EstimatingCounter()
-    runtime = AgentRuntime(model, counter=counter, surroundings=pinned())
+    runtime = AgentRuntime(model, counter=counter, surroundings=pinned(), calibrate=False)
     live = []
     for n in range(count):
         runtime.run(f"Question {n}?")
