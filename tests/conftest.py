@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, settings
 from notebook_agent.engine.clock import Surroundings
 from notebook_agent.providers import base
 
-
 # No example has a deadline: the machines that run this are shared, and speed is a bench's business.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
