@@ -98,6 +98,11 @@ class LiveObserver(ob.Observer):
             out, self._queue = self._queue, []
         return out or [Ticked(at=self.now())]
 
+    @property
+    def deltas(self) -> int:
+        """Deltas that wait, 0 when anything else waits too."""
+        return 0 if self._queue else len(self._parts)
+
     def end(
         self,
         status: RunStatus,

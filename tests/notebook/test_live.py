@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
 from notebook_agent.core import agent_events as ev
 from notebook_agent.core.session import Run, RunStatus, Session, Turn, UnservedTurn
 from notebook_agent.engine import observers as ob
 from notebook_agent.notebook.live import LiveObserver, breaker_view, reduce_all
-from notebook_agent.notebook.panel_state import Appended, Ended, Opened, RowAdded, Ticked
+from notebook_agent.notebook.panel_state import Appended, Ask, Ended, Opened, RowAdded, Ticked
+from notebook_agent.notebook.view import BURST, LiveView
 from tests.notebook.recorded import A, B, breaker
 
 
@@ -144,3 +147,54 @@ def test_a_real_run_from_the_engine() -> None:
     assert [type(i).__name__ for i in state.items] == ["Void", "TextBlock", "TextBlock"]
     assert state.rows[0]["attempts"] == 3
     assert state.gauge.window == 128_000
+
+
+class Kept:
+    """A sink that keeps the states it is given."""
+
+    name = "kept"
+    on_stop = None
+
+    def __init__(self) -> None:
+        self.states: list = []
+
+    def update(self, state) -> None:
+        self.states.append(state)
+
+    open = update
+
+    def close(self, state, outcome) -> None:
+        self.states.append(state)
+
+
+@pytest.mark.parametrize(("deltas", "shown"), [(1, 60), (BURST - 1, 60), (BURST, 30), (100, 30)])
+def test_fast_text_is_shown_at_every_second_tick_and_none_is_lost(deltas: int, shown: int) -> None:
+    """60 ticks: slow text at each of them, fast text at half of them, never later than the next."""
+    observer, sink = LiveObserver(), Kept()
+    view = LiveView(observer, sink)
+    view.open()
+    sink.states.clear()
+    sent = 0
+    for _ in range(60):
+        for _ in range(deltas):
+            observer.on_text_delta(ob.TextDelta(turn=0, delta=f"{sent} "))
+            sent += 1
+        before = len(sink.states)
+        view.tick()
+        if len(sink.states) > before:
+            assert sink.states[-1].reply().endswith(f"{sent - 1} ")
+    assert len(sink.states) == shown
+    view.tick()  # nothing new came: what waited is shown now
+    assert sink.states[-1].reply().endswith(f"{sent - 1} ")
+
+
+def test_anything_but_text_is_shown_at_once() -> None:
+    observer, sink = LiveObserver(), Kept()
+    view = LiveView(observer, sink)
+    view.open()
+    for n in range(3):
+        for _ in range(50):
+            observer.on_text_delta(ob.TextDelta(turn=0, delta="x "))
+        observer.asked(Ask(n, "f()"))
+        view.tick()
+        assert sink.states[-1].ask == Ask(n, "f()")
