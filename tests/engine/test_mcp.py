@@ -22,7 +22,8 @@ from notebook_agent.engine.mcp_values import McpError, clean_name, prefix_of, wo
 from notebook_agent.errors import ConfigError
 from notebook_agent.providers.scripted_reply import Reply, call
 
-CI = os.environ.get("CI") == "true"  # there a missing package is a failure
+# With CI=true the skips below are failures (conftest), but not in the compatibility sets.
+CI = os.environ.get("CI") == "true" and not os.environ.get("NOTEBOOK_AGENT_COMPAT")
 if find_spec("mcp") is None:
     assert not CI, "the mcp package is not installed"
     pytest.skip("the mcp package is not installed", allow_module_level=True)
