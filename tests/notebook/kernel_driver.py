@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from queue import Empty
 from typing import Any
 
 from jupyter_client import KernelManager
+
+
+def _waiting(get: Callable[..., dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """What waits on a channel. All of it: a kernel drops what a slow reader leaves there."""
+    wait = 0.01
+    for _ in range(1_000):
+        try:
+            yield get(timeout=wait)
+        except Empty:
+            return
+        wait = 0
 
 
 @dataclass
@@ -77,13 +89,10 @@ class Kernel:
                 (self.client.get_iopub_msg, self._iopub),
                 (self.client.get_stdin_msg, self._stdin),
             ):
-                try:
-                    message = get(timeout=0.01)
-                except Empty:
-                    continue
-                parent = message["parent_header"].get("msg_id")
-                if parent in cells:
-                    take(message, parent, cells[parent], replied, idle, began)
+                for message in _waiting(get):
+                    parent = message["parent_header"].get("msg_id")
+                    if parent in cells:
+                        take(message, parent, cells[parent], replied, idle, began)
         assert len(replied) == len(ids), f"no answer within {timeout} s"
         return [cells[one] for one in ids]
 
