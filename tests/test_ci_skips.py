@@ -13,7 +13,7 @@ from tests.conftest import fails_in_ci
 ROOT = Path(__file__).parent.parent
 HOOKS = """
 import pytest
-from tests.conftest import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401
+from tests.conftest import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401  # a hook by its name
 """
 CASES = {
     "module": 'pytest.importorskip("no_such_package_here")\n\ndef test_x(): pass\n',

@@ -40,6 +40,8 @@ __all__ = [
     "ToolResultsRecorded",
     "TurnOutcome",
     "from_json",
+    "response_from_json",
+    "response_to_json",
     "to_json",
 ]
 
@@ -232,7 +234,7 @@ def to_json(outcome: TurnOutcome) -> dict[str, Any]:
         case CompactionTriggered(result=result):
             out["result"] = dict(result)
         case ModelResponse(response=response):
-            out["response"] = _response_json(response)
+            out["response"] = response_to_json(response)
         case ToolCallsPresent(call_ids=ids) | ToolResultsRecorded(call_ids=ids):
             out["call_ids"] = list(ids)
         case PolicyExhausted(reason=why):
@@ -284,11 +286,12 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
     "PolicyExhausted": _read_policy,
     "ContextOverBudget": lambda d: ContextOverBudget(d["used"], d["limit"], d["reason"]),
     "CompactionTriggered": lambda d: CompactionTriggered(d["result"]),
-    "ModelResponse": lambda d: ModelResponse(_response_from_json(d["response"])),
+    "ModelResponse": lambda d: ModelResponse(response_from_json(d["response"])),
 }
 
 
-def _response_json(response: ChatResponse) -> dict[str, Any]:
+def response_to_json(response: ChatResponse) -> dict[str, Any]:
+    """The record's form of a reply: its message by id."""
     return {
         "message_id": response.message.id,
         "stop_reason": response.stop_reason.value,
@@ -301,9 +304,10 @@ def _response_json(response: ChatResponse) -> dict[str, Any]:
     }
 
 
-def _response_from_json(data: Mapping[str, Any]) -> ChatResponse:
+def response_from_json(data: Mapping[str, Any], message: Message | None = None) -> ChatResponse:
+    """The reply that ``response_to_json`` wrote, around ``message``, else around its id alone."""
     return ChatResponse(
-        Message(Role.ASSISTANT, (), id=data["message_id"]),
+        message or Message(Role.ASSISTANT, (), id=data["message_id"]),
         stop_reason=StopReason(data["stop_reason"]),
         usage=Usage.from_json(data["usage"]),
         model=data["model"],

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from notebook_agent.core import outcomes as o
 from notebook_agent.core.messages import Message, Role
-from notebook_agent.core.response import ChatResponse, Ending, StopReason, Usage
+from notebook_agent.core.response import ChatResponse, Usage
 from notebook_agent.core.turn_fsm import TurnState
 from notebook_agent.errors import InvalidTransition
 
@@ -210,7 +210,7 @@ class RunFrame:
             "iteration": self.iteration,
             "seq": self.seq,
             "logged": self.logged,
-            "response": None if self.response is None else _response_json(self.response),
+            "response": None if self.response is None else o.response_to_json(self.response),
             "more": self.more,
             "budget": self.budget,
             "usage": None if self.usage is None else self.usage.to_json(),
@@ -247,7 +247,7 @@ class RunFrame:
             forced=data.get("forced", False),
         )
         if data["response"] is not None:
-            frame.response = _response_from_json(data["response"], frame.pending)
+            frame.response = _reply_among(data["response"], frame.pending)
         return frame
 
     def _only(self, state: TurnState, feed: str) -> None:
@@ -256,30 +256,8 @@ class RunFrame:
             raise InvalidTransition(self.state.name, feed, [f"{feed} in {state.name}"])
 
 
-def _response_json(response: ChatResponse) -> dict[str, Any]:
-    return {
-        "message_id": response.message.id,
-        "stop_reason": response.stop_reason.value,
-        "usage": None if response.usage is None else response.usage.to_json(),
-        "model": response.model,
-        "ending": None if response.ending is None else response.ending.value,
-        "ending_raw": response.ending_raw,
-        "rescued": response.rescued,
-        "tools_not_run": list(response.tools_not_run),
-    }
-
-
-def _response_from_json(data: Mapping[str, Any], pending: Sequence[Message]) -> ChatResponse:
+def _reply_among(data: Mapping[str, Any], pending: Sequence[Message]) -> ChatResponse:
     found = [m for m in pending if m.id == data["message_id"] and m.role is Role.ASSISTANT]
     if not found:
         raise ValueError(f"the reply {data['message_id']!r} is not among the run's messages")
-    return ChatResponse(
-        found[-1],
-        stop_reason=StopReason(data["stop_reason"]),
-        usage=Usage.from_json(data["usage"]),
-        model=data["model"],
-        ending=None if data["ending"] is None else Ending(data["ending"]),
-        ending_raw=data["ending_raw"],
-        rescued=data["rescued"],
-        tools_not_run=tuple(data["tools_not_run"]),
-    )
+    return o.response_from_json(data, found[-1])

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from notebook_agent.core.schema_refs import reaches_itself
+
 __all__ = ["closed_schema", "strict_schema"]
 
 # Words that services with closed schemas refuse or do not enforce; the reply is validated by the
@@ -124,22 +126,4 @@ def _recursive(schema: Mapping[str, Any]) -> bool:
             for name, one in schema.get(word, {}).items()}  # fmt: skip
     rest = {k: v for k, v in schema.items() if k not in ("$defs", "definitions")}
     defs["#"] = rest
-    for start in defs:
-        todo, seen = [start], set()
-        while todo:
-            for ref in _refs(defs.get(todo.pop(), {})):
-                if ref == start:
-                    return True
-                if ref not in seen:
-                    seen.add(ref)
-                    todo.append(ref)
-    return False
-
-
-def _refs(schema: Any) -> list[str]:
-    if isinstance(schema, list):
-        return [ref for one in schema for ref in _refs(one)]
-    if not isinstance(schema, Mapping):
-        return []
-    own = [schema["$ref"]] if isinstance(schema.get("$ref"), str) else []
-    return own + [ref for value in schema.values() for ref in _refs(value)]
+    return any(reaches_itself(start, defs) for start in defs)

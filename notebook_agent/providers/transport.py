@@ -228,11 +228,11 @@ class HttpxTransport:
     def _make(self) -> Any:
         # Here and not above: httpx and ssl are slow to import, and where another client is
         # injected (Pyodide) they need not even be there (F7).
-        import ssl  # noqa: PLC0415
+        import ssl  # noqa: PLC0415  # at the first request, not at import
 
-        import httpx  # noqa: PLC0415
+        import httpx  # noqa: PLC0415  # at the first request, not at import
 
-        from notebook_agent.providers.direct import DirectTransport  # noqa: PLC0415
+        from notebook_agent.providers.direct import DirectTransport  # noqa: PLC0415  # at the first request, not at import
 
         s = self._settings
         idle = 20 if s.keep_alive else 0

@@ -166,7 +166,7 @@ def test_N07_save_restart_reopen_export(lab, tmp_path) -> None:
             saved["cells"][0]["source"] = "# a copy"
             (server.root / "untrusted.ipynb").write_text(json.dumps(saved))
         reopened = Notebook(server, page, "saved.ipynb" if trusted else "untrusted.ipynb")
-        text = wait_for(lambda: reopened.text(1))  # noqa: B023
+        text = wait_for(lambda: reopened.text(1))  # noqa: B023  # waited for inside the loop
         for word in ("✓ completed", "Two stretches look like a stuck sensor.", "breaker: primary",
                      "stop reason", "END_TURN", "thinking ·", "not saved"):  # fmt: skip
             assert word in text, (trusted, word)

@@ -16,8 +16,8 @@ sdk = pytest.importorskip("opentelemetry.sdk.trace")
 export = pytest.importorskip("opentelemetry.sdk.trace.export")
 memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
 
-from notebook_agent.core.messages import ToolCallPart  # noqa: E402
-from notebook_agent.engine.telemetry import Telemetry  # noqa: E402
+from notebook_agent.core.messages import ToolCallPart  # noqa: E402  # after importorskip
+from notebook_agent.engine.telemetry import Telemetry  # noqa: E402  # after importorskip
 
 
 def traced(model, **given):

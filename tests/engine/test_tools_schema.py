@@ -274,7 +274,7 @@ def test_refused_signatures():
 
     def odd(x: memoryview): ...
 
-    def unknown(x: Nowhere): ...  # noqa: F821
+    def unknown(x: Nowhere): ...  # noqa: F821  # the unknown name is the test
 
     def gen(x: int):
         yield x

@@ -282,7 +282,7 @@ async def test_errors_come_without_engine_frames(engine):
 
 async def test_X05_a_defect_is_said_without_values(engine):
     async def bad():
-        key = "sk-secret"  # noqa: F841
+        key = "sk-secret"  # noqa: F841  # a local that a traceback could show
         return 1 / 0
 
     with pytest.raises(AgentError, match="ZeroDivisionError in bad") as caught:

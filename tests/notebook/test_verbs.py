@@ -411,7 +411,7 @@ def test_fix_and_explain_send_the_exception_and_no_values(agent, model, monkeypa
     monkeypatch.setattr(sys, "last_value", None, raising=False)
     with pytest.raises(UsageError, match="No exception"):
         agent.explain()
-    secret = "sk-not-for-others"  # noqa: F841
+    secret = "sk-not-for-others"  # noqa: F841  # a local that a traceback could show
     try:
         _ = 1 / 0
     except ZeroDivisionError as error:

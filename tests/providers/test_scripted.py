@@ -73,7 +73,7 @@ def test_any_text_arrives_whole(text, sizes):
 
 
 def test_sizes_and_deltas_are_kept():
-    texts = lambda r: [d.delta.text for d in deltas(stream(ScriptedModel(r))[0])]  # noqa: E731
+    texts = lambda r: [d.delta.text for d in deltas(stream(ScriptedModel(r))[0])]  # noqa: E731  # one word for many asserts
     assert texts(Reply(text="abcdef", sizes=[1, 2])) == ["a", "bc", "d", "ef"]
     assert texts(Reply(deltas=["x", "", "y"])) == ["x", "", "y"]
 

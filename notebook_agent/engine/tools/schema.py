@@ -20,6 +20,7 @@ from pydantic.errors import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, PydanticUndefined, to_jsonable_python
 
+from notebook_agent.core.schema_refs import reaches_itself
 from notebook_agent.engine.tools.docstrings import parse_docstring
 from notebook_agent.errors import ConfigError
 
@@ -256,37 +257,13 @@ def _inline(
     if isinstance(ref, str) and ref.startswith("#/$defs/"):
         name = ref.removeprefix("#/$defs/")
         beside = {k: v for k, v in schema.items() if k != "$ref"}
-        if name in path or _recursive(name, defs):
+        if name in path or reaches_itself(ref, {f"#/$defs/{n}": one for n, one in defs.items()}):
             if name not in kept and name in defs:
                 kept[name] = {}  # marks it before its own references are followed
                 kept[name] = _inline(defs[name], defs, (*path, name), kept)
             return schema
         return {**_inline(defs.get(name, {}), defs, (*path, name), kept), **beside}
     return {key: _inline(value, defs, path, kept) for key, value in schema.items()}
-
-
-def _recursive(name: str, defs: Mapping[str, Any]) -> bool:
-    """Whether a definition reaches itself."""
-    seen: set[str] = set()
-    todo = [name]
-    while todo:
-        for ref in _refs(defs.get(todo.pop(), {})):
-            if ref == name:
-                return True
-            if ref not in seen:
-                seen.add(ref)
-                todo.append(ref)
-    return False
-
-
-def _refs(schema: Any) -> list[str]:
-    if isinstance(schema, list):
-        return [ref for one in schema for ref in _refs(one)]
-    if not isinstance(schema, dict):
-        return []
-    ref = schema.get("$ref")
-    own = [ref.removeprefix("#/$defs/")] if isinstance(ref, str) else []
-    return own + [found for value in schema.values() for found in _refs(value)]
 
 
 def _tidy(schema: Any, name: str = "") -> Any:
