@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, Protocol
 
 from notebook_agent.core.result import RunResult
@@ -124,6 +124,9 @@ class RunDriver:
                     await asyncio.wait({wake}, timeout=TICK_S)
                 except (asyncio.CancelledError, KeyboardInterrupt):
                     deadline = self._interrupt(deadline)
+                except BaseException:  # nobody drives the run on: its session must not stay busy
+                    self.cancel.cancel()
+                    raise
                 if self.cancel.is_cancelled():
                     for task in mains:
                         task.cancel()
@@ -157,6 +160,9 @@ class RunDriver:
                     wake.wait(TICK_S)
                 except KeyboardInterrupt:
                     deadline = self._interrupt(deadline)
+                except BaseException:  # as above
+                    self.cancel.cancel()
+                    raise
                 if deadline is not None and self._now() >= deadline:
                     break
             return self._finish(work)
@@ -296,7 +302,9 @@ def _refuse_async(awaitable: Any) -> None:
         awaitable.send(None)  # a coroutine that never waits ends here
     except StopIteration:
         return
-    awaitable.throw(RuntimeError("an async main tool needs an awaited cell: use %%agent"))
+    with suppress(StopIteration, RuntimeError):  # it ends, or goes on waiting and is closed
+        awaitable.throw(RuntimeError("an async main tool needs an awaited cell: use %%agent"))
+        awaitable.close()
 
 
 def _wake_when_done(work: Work[Any]) -> asyncio.Future[None]:

@@ -204,7 +204,7 @@ def _run(job: _Job) -> Awaitable[None] | None:
     except KeyboardInterrupt:
         _settle(job, error=RuntimeError("interrupted"))
         raise
-    except Exception as error:  # noqa: BLE001  # a tool may raise anything; the engine hears it
+    except BaseException as error:  # noqa: BLE001  # exit() in a tool must not end the cell unheard
         _settle(job, error=error)
         return None
     if inspect.isawaitable(value):
@@ -219,11 +219,14 @@ async def _finish(job: _Job, value: Awaitable[Any]) -> None:
     except asyncio.CancelledError:
         _settle(job, error=RuntimeError("interrupted"))
         raise
-    except Exception as error:  # noqa: BLE001  # as in _run
+    except BaseException as error:  # noqa: BLE001  # as in _run: it would end the kernel's loop
         _settle(job, error=error)
 
 
 def _settle(job: _Job, *, value: Any = None, error: BaseException | None = None) -> None:
+    if isinstance(error, (StopIteration, GeneratorExit)):  # neither reaches who awaits a future
+        error = RuntimeError(type(error).__name__)
+
     def there() -> None:
         if job.future.done():
             return
