@@ -23,6 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 OUT = ROOT / "out"
 CI = os.environ.get("CI") == "true"
+FAILING = re.compile(r"^(FAILED|ERROR|not ok|!!! ) ?.*", re.MULTILINE)
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|error|errors)\b")
 NODE_COUNT = re.compile(r"^# (pass|fail|skipped) (\d+)", re.MULTILINE)
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
@@ -82,6 +83,9 @@ def run(
             tally.failed += 1
     elif code != 0:
         tally.failed += 1
+    if code != 0:  # named again at the end, where a reader of a long log looks
+        named = [one.group(0)[:300] for one in FAILING.finditer(text)][:40]
+        tally.notes += [f"failed: {' '.join(command)[:200]}", *(f"    {line}" for line in named)]
     print(f"  ({time.monotonic() - started:.0f} s, exit {code})", flush=True)
     return code == 0
 
@@ -110,7 +114,7 @@ def unit(tally: Tally) -> None:
     run(
         tally,
         pytest("-n", "2", "--dist", "worksteal", "-m", "not browser and not kernel and not local_model and not serial",
-               "--cov", "--cov-report=term:skip-covered", "--cov-report=json:out/coverage.json"),
+               "--cov", "--cov-report=json:out/coverage.json"),
     )  # fmt: skip
     run(tally, [sys.executable, "tests/check_coverage.py", "out/coverage.json"], counts=False)
     run(tally, pytest("-m", "serial and not browser and not kernel and not local_model", "-s"))
