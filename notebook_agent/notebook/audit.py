@@ -183,14 +183,14 @@ def _values(t: Turn, run: Run, number: int, outcome: str) -> tuple[Any, ...]:
 
 
 def _frame(rows: Iterable[tuple[Any, ...]]) -> pd.DataFrame:
-    import pandas as pd  # noqa: PLC0415  # pandas is slow to import
+    from notebook_agent.notebook.trail_frame import TrailFrame  # noqa: PLC0415  # pandas is slow to import
 
     columns = list(zip(*rows, strict=True)) or [()] * len(COLUMNS)
     made = {
         name: _column(values, dtype)
         for (name, dtype), values in zip(COLUMNS.items(), columns, strict=True)
     }
-    return pd.DataFrame(made, copy=False)
+    return TrailFrame(made, copy=False)
 
 
 def _column(values: tuple[Any, ...], dtype: str) -> Any:
@@ -284,10 +284,11 @@ class AuditView:
             print("For sorting and filters:  %pip install itables")  # noqa: T201  # said to the person
             return
         import itables  # noqa: PLC0415  # optional: used when the user has it
+        import pandas as pd  # noqa: PLC0415  # slow to import
 
         frame = self._interactive_frame(rows)
         # the person's own choice for all frames stays what it was
-        mine = str(getattr(type(self.frame), "_repr_html_", None).__module__).startswith("itables")
+        mine = str(getattr(pd.DataFrame, "_repr_html_", None).__module__).startswith("itables")
         itables.init_notebook_mode(all_interactive=mine, connected=False)
         itables.show(
             frame, connected=False, allow_html=False, column_filters="header", maxBytes=0,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["SCHEMA", "export_session"]
 
 SCHEMA: Final = 1
+_PLAIN_NAME: Final = re.compile(r"\??|\w[\w .-]*(?::[\w.-]+)*")
 
 
 def export_session(agent: SessionCore, path: str, *, redact: bool, session: str | None) -> Report:
@@ -154,14 +156,14 @@ def _table(session: Session, hide: Hide) -> tuple[list[str], list[list[str]]]:
 
 
 def _as_markdown(session: Session, hide: Hide) -> str:
-    lines = [f"# Session {session.name}", ""]
+    lines = [f"# Session {_name(session.name)}", ""]
     for number, run in enumerate(session.runs):
         lines += [f"## Run {number}", ""]
         for who, text in _blocks(run, hide):
-            lines += [f"**{who}**", "", visible(text), ""]
+            lines += [f"**{_name(who)}**", "", visible(text), ""]
     names, rows = _table(session, hide)
     lines += ["## Audit", "", "| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
-    lines += ["| " + " | ".join(visible(c).replace("|", "\\|") for c in row) + " |" for row in rows]
+    lines += ["| " + " | ".join(_name(c).replace("|", "\\|") for c in row) + " |" for row in rows]
     return "\n".join(lines) + "\n"
 
 
@@ -198,7 +200,7 @@ def _as_notebook(session: Session, hide: Hide) -> str:
     for number, run in enumerate(session.runs):
         prompt, *rest = _blocks(run, hide)
         cells.append(_code(f"%%agent --raw\n{prompt[1]}"))
-        said = "\n\n".join(f"{who}:\n\n{_fenced(visible(text))}" for who, text in rest)
+        said = "\n\n".join(f"{_name(who)}:\n\n{_fenced(visible(text))}" for who, text in rest)
         if said:
             cells.append(_markdown(f"Run {number}\n\n{said}"))
     book = {
@@ -210,6 +212,18 @@ def _as_notebook(session: Session, hide: Hide) -> str:
     for i, cell in enumerate(cells):
         cell["id"] = f"cell-{i}"
     return json.dumps(book, ensure_ascii=False, indent=1) + "\n"
+
+
+def _name(text: str) -> str:
+    """A name as Markdown: a model chooses the names of its calls, so it is code unless it is plain
+    (D14, X01)."""
+    line = " ".join(visible(text).split())
+    if _PLAIN_NAME.fullmatch(line):
+        return line
+    fence = "`"
+    while fence in line:
+        fence += "`"
+    return f"{fence} {line} {fence}"
 
 
 def _fenced(text: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from notebook_agent.core.text import visible
+from notebook_agent.core.text import unset_maths, visible
 from notebook_agent.notebook.calls import call_line
 from notebook_agent.notebook.footer import AUDIT_COLUMNS, audit_cells, breaker_line, footer
 from notebook_agent.notebook.panel_state import (
@@ -106,8 +106,10 @@ def standing_bundle(state: PanelState) -> dict[str, str]:
     small = "margin: 0; padding: 6px 16px; font-size: 13px"
     return {
         "text/plain": visible("\n".join((head, *lines))),
-        "text/html": f'<div style="border: {_LINE}; border-radius: 4px"><p style="{small}">'
-        f"<strong>{escape(head)}</strong><br>{'<br>'.join(map(escape, lines))}</p></div>",
+        "text/html": unset_maths(
+            f'<div style="border: {_LINE}; border-radius: 4px"><p style="{small}">'
+            f"<strong>{escape(head)}</strong><br>{'<br>'.join(map(escape, lines))}</p></div>"
+        ),
     }
 
 
@@ -238,11 +240,11 @@ def _cut(text: str, limit: int) -> str:
 
 def frozen_html(state: PanelState) -> str:
     """The same as plain HTML with inline declarations only."""
-    foot = _results_html(state) + _foot_html(state)
-    head = _head_html(state)
+    foot = unset_maths(_results_html(state) + _foot_html(state))
+    head = unset_maths(_head_html(state))
     room = HTML_LIMIT - len(foot) - len(head)
     body: list[str] = []
-    for part in _body_parts(state):
+    for part in map(unset_maths, _body_parts(state)):
         if len(part) > room:
             body.append("<p>The reply goes on; the whole is in <code>result.text</code>.</p>")
             break

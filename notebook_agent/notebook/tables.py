@@ -9,7 +9,7 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from notebook_agent.core.text import visible
+from notebook_agent.core.text import unset_maths, visible
 
 __all__ = [
     "cells_of",
@@ -112,7 +112,7 @@ def html_table(
         for row in rows
     )
     title = f"<p>{escape(caption)}</p>" if caption else ""
-    return (
+    return unset_maths(
         f'{title}<div style="overflow-x: auto"><table style="font-size: 12px; margin: 0">'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from notebook_agent.core.text import visible
+from notebook_agent.core.text import unset_maths, visible
 
 __all__ = ["COLOURS", "Chart", "bar", "thinned"]
 
@@ -87,7 +87,7 @@ class Chart:
 
         body = "".join(f"<tr>{row(one, 'td')}</tr>" for one in self.rows)
         notes = "".join(f"<br>{_escape(note)}" for note in self.notes)
-        return (
+        return unset_maths(
             f'<div style="font-size: 12px"><strong>{_escape(self.title)}</strong>'
             f'<div style="overflow-x: auto"><table style="font-size: 12px; margin: 4px 0">'
             f"<thead><tr>{row(self.header, 'th')}</tr></thead><tbody>{body}</tbody></table></div>"

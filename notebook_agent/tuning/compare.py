@@ -51,7 +51,10 @@ class Comparison:
     report: LabReport | None = field(default=None, repr=False)
 
     def _repr_html_(self) -> str:
-        return str(self.summary.to_html(index=False, border=0))
+        import pandas as pd  # noqa: PLC0415  # slow to import
+
+        with pd.option_context("display.html.use_mathjax", False):  # names may hold two dollars
+            return str(self.summary.to_html(index=False, border=0))
 
     def __str__(self) -> str:
         return str(self.summary.to_string(index=False))

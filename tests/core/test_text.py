@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import html
+import re
+import time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_agent.core.text import clean_json, clean_text, visible
+from notebook_agent.core.text import clean_json, clean_text, unset_maths, visible
 
 ANY = st.text(st.characters())  # lone surrogates too
 
@@ -49,3 +53,37 @@ def test_X03_escapes_are_shown() -> None:
     assert visible("x\u202ey") == "x<U+202E>y"
     assert visible("line\r\nnext\tcell\n") == "line\nnext\tcell\n"
     assert visible("\ud83d") == "\ufffd"
+
+
+def test_D14_nothing_in_markup_begins_maths() -> None:
+    """No dollar and no backslash of a text stands beside another character of its element."""
+    assert unset_maths("<p>no maths</p>") == "<p>no maths</p>"
+    made = unset_maths(
+        '<p>$x$ \\(y\\) \\\\server &lt;$&gt; <a href="https://a.example/$b\\">$$</a> '
+        '<code>$c$</code></p><pre style="x">\\[d\\]</pre><p>\\begin{a}</p>'
+    )
+    dollar, slash = "<abbr>&#36;</abbr>", "<abbr>&#92;</abbr>"
+    assert made == (
+        f"<p>{dollar}x{dollar} {slash}(y{slash}) {slash}{slash}server &lt;{dollar}&gt; "
+        f'<a href="https://a.example/$b\\">{dollar}{dollar}</a> '
+        f'<code>$c$</code></p><pre style="x">\\[d\\]</pre><p>{slash}begin{{a}}</p>'
+    )
+    assert unset_maths(made) == made
+
+
+@given(st.text(alphabet="$\\(<>&\"'=/ apre", max_size=80))
+def test_D14_markup_keeps_its_text(text: str) -> None:
+    made = unset_maths(f"<p>{html.escape(text)}</p>")
+    assert html.unescape(re.sub(r"</?(?:abbr|p)>", "", made)) == text
+    assert not re.search(r"[$\\]", made)
+
+
+def test_D14_time_is_linear() -> None:
+    def cost(text: str) -> float:
+        start = time.process_time()
+        unset_maths(text + "$")
+        return time.process_time() - start
+
+    for unit in ("<p>", "<pre>", '<p a="', "$", '"', "<", "<code>$</code>"):
+        small, large = (min(cost(unit * n) for _ in range(3)) for n in (4_000, 32_000))
+        assert large < 24 * small + 0.2, unit

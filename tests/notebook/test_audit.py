@@ -282,3 +282,36 @@ def test_interactive_with_itables_fetches_nothing(monkeypatch, displayed) -> Non
         assert pd.DataFrame._repr_html_ is own
     finally:
         itables.init_notebook_mode(all_interactive=False, connected=False)
+
+
+def test_X03_the_frame_shows_control_characters_and_holds_them() -> None:
+    """Also what pandas makes of it; the stored text is the original (A02)."""
+    evil = "\x1b]52;c;eA==\x07 \x9b31m \u202e " + "y" * 90
+    frame = audit_frame(session(turn(0, output=evil, model="m\x1b[2J"), turn(1)))
+    shown = (
+        frame, frame["output"], frame["model"], frame[frame.turn == 0], frame.set_index("model"),
+        frame.loc[0], frame.T, frame.groupby("model").size(), pd.concat([frame, frame]),
+        frame.groupby(["model", "turn"])[["attempts"]].sum(), frame.tail(1), frame.iloc[:0],
+    )  # fmt: skip
+    for one in shown:
+        for text in (
+            repr(one),
+            str(one),
+            one._repr_html_() if isinstance(one, pd.DataFrame) else "",
+        ):
+            assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text), type(one)
+    assert "␛]52;c;eA==␇ <U+009B>31m <U+202E> yyy" in repr(frame["output"])
+    assert "m␛[2J" in repr(frame.set_index("model"))
+    assert frame.loc[0, "output"] == evil
+    assert frame.loc[0, "output"] in frame.to_csv().replace('""', '"')
+    plain = pd.DataFrame(audit_frame(session(turn(0), turn(1, output="z" * 200))))
+    assert repr(audit_frame(session(turn(0), turn(1, output="z" * 200)))) == repr(plain)
+    with pd.option_context("display.max_colwidth", None):
+        assert "z" * 200 in repr(audit_frame(session(turn(0, output="z" * 200)))["output"])
+
+
+def test_D14_no_maths_is_set_in_the_frame() -> None:
+    frame = audit_frame(session(turn(0, output="$5 and $6")))
+    assert "tex2jax_ignore mathjax_ignore" in frame._repr_html_()
+    assert "$<" not in audit_view(frame).html().replace("<abbr>&#36;</abbr>", "")
+    assert "<abbr>&#36;</abbr>5 and <abbr>&#36;</abbr>6" in audit_view(frame).html()

@@ -9,9 +9,16 @@ from html.parser import HTMLParser
 import pytest
 
 from notebook_agent.notebook.footer import breaker_line, footer
-from notebook_agent.notebook.output import bundle, frozen_html, frozen_text, metadata
-from notebook_agent.notebook.panel_state import BreakerView, Gauge, TextBlock
+from notebook_agent.notebook.output import (
+    bundle,
+    frozen_html,
+    frozen_text,
+    metadata,
+    standing_bundle,
+)
+from notebook_agent.notebook.panel_state import BreakerView, Gauge, Note, TextBlock, ToolRow
 from notebook_agent.notebook.reducer import reduce_all
+from notebook_agent.notebook.sinks.update import running_bundle
 from tests.notebook.recorded import recorded, row
 
 STATES = {name: reduce_all(events) for name, events in recorded().items()}
@@ -49,9 +56,9 @@ def test_html_needs_no_style_script_or_class(name: str) -> None:
     parser = read(frozen_html(STATES[name]))
     assert parser.tags <= {
         "div", "strong", "em", "code", "p", "pre", "ul", "ol", "li", "table", "thead", "tbody",
-        "tr", "th", "td", "br", "s", "a", "h3", "h4", "h5", "h6", "blockquote", "hr",
+        "tr", "th", "td", "br", "s", "a", "h3", "h4", "h5", "h6", "blockquote", "hr", "abbr",
     }  # fmt: skip
-    assert parser.attributes <= {"style", "scope", "dir", "href", "rel", "start", "align"}
+    assert parser.attributes <= {"style", "scope", "dir", "href", "rel", "start", "align", "tabindex"}
 
 
 @pytest.mark.parametrize("name", STATES)
@@ -134,6 +141,29 @@ def test_hostile_names_are_text_everywhere() -> None:
         assert "\x1b" not in text
         assert "\u202e" not in text
     assert read(made["text/html"]).tags.isdisjoint({"img", "h1", "script"})
+
+
+def test_D14_no_front_end_finds_maths_in_an_output() -> None:
+    """Two prices in one line became a formula in JupyterLab; now no delimiter stands in a text."""
+    evil = r"$5 and $6 \(x\) \[y\] \begin{a}b\end{a} \\server"
+    state = STATES["completed"]
+    tool = next(one for one in state.items if isinstance(one, ToolRow))
+    tool = replace(tool, name=evil, arguments=evil, result=evil, printed=evil)
+    block = TextBlock(
+        f"{evil}\n\n| {evil} |\n|---|\n\n[{evil}](https://a.example/$a$b)\n\n`{evil}`"
+    )
+    state = replace(
+        state, items=(tool, block, Note("·", "", (("", evil), ("b", evil)))), tail=evil, line=(("", evil),),
+        model=evil, session=evil, run_id=evil, notices=(evil,), error={"message": evil},
+        run_status=STATES["failed"].run_status, rows=(row(0, evil),),
+    )  # fmt: skip
+    made = (frozen_html(state), standing_bundle(state), running_bundle(state))
+    for one in made:
+        markup = one if isinstance(one, str) else one["text/html"]
+        seen = re.sub(r"(?s)<(pre|code)\b.*?</\1>|<[^>]*>", "", markup)
+        assert not re.search(r"[$\\]", seen)
+        assert "<abbr>&#36;</abbr>5 and <abbr>&#36;</abbr>6" in markup
+        assert evil in "".join(read(markup).words)
 
 
 def test_metadata_is_the_run_only() -> None:

@@ -10,6 +10,7 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from notebook_agent.core.messages import ToolCallPart
 from notebook_agent.core.session import RunStatus
@@ -457,6 +458,25 @@ def test_export(agent, tmp_path, form, redact):
         nbformat.validate(nbformat.from_dict(json.loads(text)))
     with pytest.raises(UsageError, match=r"out\.md"):
         agent.export(str(tmp_path / "out.docx"))
+
+
+@pytest.mark.parametrize("form", ["md", "ipynb"])
+def test_X01_names_in_an_exported_text_are_code(agent, tmp_path, form):
+    """A model chooses the name of its call; the front end that opens the file renders Markdown."""
+    name = "![x](http://e/p.png)\n<img src=http://e/q> ``$\\style{a}{b}$"
+    agent.model(
+        ScriptedModel([Reply(tool_calls=[ToolCallPart("c1", name, {})]), "done"], name=name)
+    )
+    agent.ask("go")
+    agent.export(str(tmp_path / f"out.{form}"))
+    text = (tmp_path / f"out.{form}").read_text()
+    if form == "ipynb":
+        text = "\n\n".join(
+            c["source"] for c in json.loads(text)["cells"] if c["cell_type"] == "markdown"
+        )
+    rendered = MarkdownIt("gfm-like", {"linkify": False}).render(text)
+    assert rendered.count("p.png") >= 2
+    assert "<img" not in rendered
 
 
 def test_demo_runs(agent):

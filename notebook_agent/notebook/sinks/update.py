@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Final
 
-from notebook_agent.core.text import visible
+from notebook_agent.core.text import unset_maths, visible
 from notebook_agent.notebook.footer import breaker_line
 from notebook_agent.notebook.output import bundle, metadata, styled_block
 from notebook_agent.notebook.panel_state import Note, PanelState, TextBlock, ToolRow
@@ -95,7 +95,7 @@ def running_bundle(state: PanelState) -> dict[str, str]:
         f'{html_tail}<p style="font-size: 13px">{escape(line)}{extra}</p>'
         f'<p style="font-size: 12px">{escape(HOW)}</p></div>'
     )
-    return {"text/plain": text, "text/html": markup}
+    return {"text/plain": text, "text/html": unset_maths(markup)}
 
 
 def _tail(state: PanelState) -> tuple[str, str]:
