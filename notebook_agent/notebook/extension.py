@@ -11,6 +11,8 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
+from IPython.core.interactiveshell import InteractiveShell
+
 from notebook_agent.notebook import short_errors
 from notebook_agent.notebook.completion import Completer
 from notebook_agent.notebook.magics import AgentMagics
@@ -20,17 +22,31 @@ __all__ = ["load_ipython_extension", "unload_ipython_extension"]
 
 NAME: Final = "agent"
 COMPLETED: Final = ("%agent", "%%agent")
+# Neither stands above a cell that the kernel itself awaits.
+_RUNNING: Final = (InteractiveShell.run_code.__code__, InteractiveShell._run_cell.__code__)
 
 
 def awaits(shell: Any) -> bool:
     """Whether a rewritten cell can be awaited, and an interrupt reaches it.
 
-    Kernels do both, the terminal drops the coroutine. Inside a magic that runs a cell itself
-    (``%%time``) nothing is awaited: a cell is running then already.
+    Kernels do both, the terminal drops the coroutine. Where a cell is running already nothing
+    is awaited: inside a magic that runs a cell itself (``%%time``), in ``run_cell``, in a
+    notebook that ``%run`` executes.
     """
-    if getattr(getattr(shell, "displayhook", None), "exec_result", None) is not None:
+    if _called_by_a_cell():
         return False
     return getattr(shell, "kernel", None) is not None or sys.platform == "emscripten"
+
+
+def _called_by_a_cell() -> bool:
+    """Whether IPython is running code further up: a second cell of the same call is nested too,
+    so nothing that the shell keeps for its newest cell can tell."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code in _RUNNING:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -423,6 +423,29 @@ def test_other_magics_around_ours(kernel):
     assert "fallback" in repr(kernel.run("%agent?").payload)
 
 
+def test_D1_every_cell_inside_a_cell_is_answered(kernel, tmp_path):
+    """The second one too: nothing is awaited below a cell that runs."""
+    inner = tmp_path / "inner.ipynb"
+    cell = '{{"cell_type": "code", "metadata": {{}}, "outputs": [], "execution_count": null, "source": {}}}'
+    cells = [json.dumps(f"%%agent -i {name}\n{name}?") for name in ("first", "second")]
+    inner.write_text(
+        '{"nbformat": 4, "nbformat_minor": 4, "metadata": {}, "cells": ['
+        + ", ".join(cell.format(one) for one in cells)
+        + "]}"
+    )
+    before = runs(kernel)
+    for code in (
+        f"%run -i {inner}\nassert first.text == second.text == 'A quick reply.'",
+        "for _ in range(2): assert get_ipython().run_cell('%%agent\\nhi').success",
+        "for _ in range(2): get_ipython().run_cell_magic('capture', 'out', '%%agent\\nhi')\nassert len(out.outputs)",
+        "get_ipython().run_cell('x = 1')\nget_ipython().run_cell_magic('time', '', '%%agent\\nhi')",
+    ):
+        ran = kernel.run(code)
+        assert ran.status == "ok", ran.everything
+        assert "already running" not in ran.everything
+    assert runs(kernel) == before + 7
+
+
 def test_config_and_verbs_agree(kernel):
     assert kernel.run("%config AgentMagics.max_turns = 3").status == "ok"
     assert (
