@@ -9,6 +9,7 @@ Source: notebook side, running a cell and commands (D1, N04).
 from __future__ import annotations
 
 import sys
+from types import FrameType
 from typing import Any, Final
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -41,7 +42,7 @@ def awaits(shell: Any) -> bool:
 def _called_by_a_cell() -> bool:
     """Whether IPython is running code further up: a second cell of the same call is nested too,
     so nothing that the shell keeps for its newest cell can tell."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code in _RUNNING:
             return True
