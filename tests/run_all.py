@@ -13,6 +13,7 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -206,6 +207,8 @@ DEFAULT = ("unit", "kernel", "notebooks", "browser", "binder")
 
 
 def main() -> int:
+    # A shell starts a command in the background with interrupts ignored, and children inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=list(STAGES), action="append")
     given = parser.parse_args().only or list(DEFAULT)

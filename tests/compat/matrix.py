@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -155,6 +156,8 @@ def run_set(one: Set) -> int:
 
 
 def main(names: list[str]) -> int:
+    # A shell starts a command in the background with interrupts ignored, and children inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     unknown = set(names) - {s.name for s in SETS}
     if unknown:
         print(f"no set {', '.join(unknown)}; there are {', '.join(s.name for s in SETS)}")
