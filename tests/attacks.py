@@ -53,6 +53,31 @@ OWN = (
     "$\\href{{javascript:window.PWNED=5}}{{x}}$ \\unicode{{<img src=http://{c}/q>}}",
     "\x1b]8;;http://{c}/r\x07link\x1b]8;;\x07\u202eoverride\u2066isolate",
     "<math><mtext><table><mglyph><style><img src=x onerror=window.PWNED=6>",
+    # addresses: schemes, mixed case, entities, tabs and line ends within, no scheme at all
+    "[a](vbscript:window.PWNED=7) [b](file:///etc/passwd) [c](//{c}/s) [d](JaVaScRiPt&colon;window.PWNED=7)",
+    "[a](java&#9;script:window.PWNED=7) [b](java\nscript:window.PWNED=7) [c](&#x6A;avascript:window.PWNED=7)",
+    "[a](<javascript:window.PWNED=7>) [b](\x01javascript:window.PWNED=7) [c]( \tjavascript:window.PWNED=7 )",
+    '[a](https://a.example" onclick="window.PWNED=7) [b](javascript:window.PWNED=7 "t")',
+    "<javascript:window.PWNED=8> <data:text/html,<script>> <vbscript:x> <file:///x> <//{c}/t>",
+    "[ref] [two][ref]\n\n[ref]: javascript:window.PWNED=8 't'\n\nx[^1]\n\n[^1]: <img src=http://{c}/u>",
+    # what is no element: comments, CDATA, processing instructions, broken tags
+    "<!-- --!> <img src=http://{c}/v onerror=window.PWNED=9> --> <![CDATA[<img src=http://{c}/w>]]>",
+    "<?x <img src=http://{c}/x> ?> <!doctype <img src=http://{c}/y>> <img\nsrc=http://{c}/z\nonerror=window.PWNED=9",
+    '<noscript><p title="</noscript><img src=http://{c}/aa onerror=window.PWNED=9>"></textarea></title></style>',
+    "</script><script>window.PWNED=9</script></pre></details></summary></table></td><img src=http://{c}/ab>",
+    "| a |\n|:-:|\n| `</code>` <img src=http://{c}/ac> \\| </td></tr></table> |",
+    # maths and diagrams, which front ends draw from plain text
+    "$\\raise{{40em}}{{\\rlap{{\\Huge OVER}}}}$ \\(\\style{{position:fixed;top:0}}{{\\cssId{{escaped}}{{x}}}}\\)",
+    "\\[\\href{{javascript:window.PWNED=10}}{{x}}\\] $$\\require{{html}}\\class{{jp-Button}}{{y}}$$ \\begin{{equation}}z\\end{{equation}}",
+    "it costs $5 and $6, \\$7 and \\\\server",
+    "```mermaid\ngraph TD; A[<img src=http://{c}/ad onerror=window.PWNED=10>]-->B\nclick A 'javascript:window.PWNED=10'\n```",
+    # what JupyterLab acts on, names that shadow a page's own, things that look like its own parts
+    '<button data-commandlinker-command="notebook:run-all-cells" data-jp-suppress-context-menu>Trust</button>',
+    '<div class="jp-Dialog" id=main style="position:fixed;inset:0"><a id=__proto__ name=body href=http://{c}/ae>OK</a></div>',
+    "<form id=attributes action=http://{c}/af><input name=parentNode autofocus onfocus=window.PWNED=11><button>Go</button></form>",
+    "<details open ontoggle=window.PWNED=11><summary>x</summary></details><dialog open>y</dialog><marquee onstart=window.PWNED=11>",
+    "<svg><animate onbegin=window.PWNED=11 attributeName=x dur=1s></svg><template shadowrootmode=open><img src=http://{c}/ag></template>",
+    "<link rel=preload as=image href=http://{c}/ah><link rel=prefetch href=http://{c}/ai><img srcset=http://{c}/aj>",
 )
 
 

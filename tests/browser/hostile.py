@@ -12,7 +12,7 @@ from dataclasses import replace
 from notebook_agent.core import agent_events as ev
 from notebook_agent.core.session import RunStatus
 from notebook_agent.core.text import visible
-from notebook_agent.notebook.output import frozen_html
+from notebook_agent.notebook.output import frozen_html, standing_bundle
 from notebook_agent.notebook.panel_state import (
     Ask,
     Asked,
@@ -25,13 +25,14 @@ from notebook_agent.notebook.panel_state import (
     Voided,
 )
 from notebook_agent.notebook.reducer import reduce, reduce_all
+from notebook_agent.notebook.sinks.update import running_bundle
 from notebook_agent.notebook.wire import PanelWire
 from tests.attacks import attack_strings
 from tests.browser.harness import mount
 from tests.notebook.recorded import S, happened, opened, row, to_model, words
 
 # Field -> where the page shows it, in an open panel of a failed run. The session's name is no part
-# of a view; it is in the text that stands beside one (standing_bundle).
+# of a view; it is in the text that stands beside one (FORMS, "standing").
 SHOWN = {
     "reply": ".na-reply .na-block", "thinking": ".na-reply .think", "void": ".na-void .in",
     "void's cause": ".na-void summary", "tool name and arguments": ".na-tool summary code",
@@ -42,9 +43,9 @@ SHOWN = {
     "foot": ".na-foot summary",
 }  # fmt: skip
 ODD = """window.odd = [];
-const bad = /^(script|img|iframe|object|embed|link|style|meta|base|form|input|video|audio|image|math|foreignobject|mglyph)$/i;
+const bad = /^(script|img|iframe|object|embed|link|style|meta|base|form|input|video|audio|image|math|foreignobject|mglyph|mjx-container|dialog|marquee|animate|template|noscript)$/i;
 const look = (e) => { if (e.nodeType !== 1) return;
-  if (bad.test(e.localName) || [...e.attributes].some((a) => /^on/i.test(a.name) || (a.name !== "title" && /^\\s*(javascript|data|vbscript):/i.test(a.value))))
+  if (bad.test(e.localName) || [...e.attributes].some((a) => /^on/i.test(a.name) || (a.name !== "title" && /^\\s*(javascript|data|vbscript|file):/i.test(a.value) || (a.name === "href" && e.localName === "a" && !/^(https?:|mailto:)/i.test(a.value)))))
     window.odd.push(e.outerHTML.slice(0, 200)); };
 const deep = (e) => { look(e); e.querySelectorAll && e.querySelectorAll('*').forEach(look); };
 deep(document.getElementById('el'));
@@ -146,12 +147,23 @@ def missing(page, text: str) -> list[str]:
     ]
 
 
-def check_saved(page, watch, strings, *, size: int = 150) -> list[str]:
-    """Put saved outputs of hostile runs into a page as a trusted notebook does."""
+# Form of html in a notebook -> (how it is made, how often a string is shown in it at least).
+FORMS = {
+    "frozen": (lambda text: frozen_html(reduce_all(hostile_run(text))), 10),
+    # beside a live view: model, run, session
+    "standing": (lambda text: standing_bundle(reduce_all(hostile_run(text)[:2]))["text/html"], 4),
+    # a display that is sent again while the run goes on: model, reply, tool, breaker
+    "running": (lambda text: running_bundle(reduce_all(hostile_run(text)[:-3]))["text/html"], 3),
+}
+
+
+def check_saved(page, watch, strings, *, form: str = "frozen", size: int = 150) -> list[str]:
+    """Put html outputs of hostile runs into a page as a trusted notebook does."""
     wrong: list[str] = []
+    make, times = FORMS[form]
     for at in range(0, len(strings), size):
         part = strings[at : at + size]
-        saved = [frozen_html(reduce_all(hostile_run(text))) for text in part]
+        saved = [make(text) for text in part]
         page.set_content(
             f"<!doctype html><body><div id=el>{''.join(saved)}</div></body>", wait_until="commit"
         )
@@ -165,7 +177,7 @@ def check_saved(page, watch, strings, *, size: int = 150) -> list[str]:
         shown = page.evaluate("[...document.querySelectorAll('#el > div')].map((e) => e.textContent.replace(/\\s+/g, ''))")  # fmt: skip
         for text, one in zip(part, shown, strict=False):
             want = "".join(visible(text).split())[:24]
-            if one.count(want) < 10:
+            if one.count(want) < times:
                 wrong.append(f"{want!r} is shown {one.count(want)} times")
         wrong += watch.trouble()
         if wrong:

@@ -8,11 +8,12 @@ import contextlib
 import pytest
 
 from notebook_agent.notebook import output, wire
+from notebook_agent.notebook.sinks import update
 from tests.attacks import OWN, attack_strings, chunks, public_strings
 from tests.browser import harness
 from tests.browser.conftest import Watch
 from tests.browser.harness import feed, messages, mount
-from tests.browser.hostile import ODD, all_strings, check_live, check_saved
+from tests.browser.hostile import FORMS, ODD, all_strings, check_live, check_saved
 from tests.notebook.recorded import opened, to_model, words
 
 
@@ -47,10 +48,12 @@ def test_X02_live_page_many_strings_in_one_reply(page, canary) -> None:
     assert canary.hits == []
 
 
-def test_X02_saved_output(page, canary) -> None:
-    """The frozen html as a trusted page runs it: nothing happens."""
+@pytest.mark.parametrize("form", FORMS)
+def test_X02_html_outputs(page, canary, form) -> None:
+    """The frozen html, the text beside a live view and the display of a run without a panel, as a
+    trusted page runs them, with every string: nothing happens."""
     watch = Watch(page)
-    assert check_saved(page, watch, all_strings(canary)) == []
+    assert check_saved(page, watch, all_strings(canary), form=form) == []
     assert canary.hits == []
 
 
@@ -106,12 +109,20 @@ def test_a_hole_in_the_live_view_is_seen(page, canary, monkeypatch, tmp_path, ho
     canary.hits.clear()
 
 
-@pytest.mark.parametrize("hole", ["renderer", "escape"])
-def test_a_hole_in_the_saved_output_is_seen(page, canary, monkeypatch, hole) -> None:
-    monkeypatch.setattr(output, "render_block" if hole == "renderer" else "escape", raw)
+@pytest.mark.parametrize(
+    ("form", "module", "name"),
+    [
+        ("frozen", output, "render_block"), ("frozen", output, "escape"),
+        ("standing", output, "escape"), ("running", update, "escape"),
+        ("running", output, "render_block"),
+    ],
+)  # fmt: skip
+def test_a_hole_in_html_output_is_seen(page, canary, monkeypatch, form, module, name) -> None:
+    monkeypatch.setattr(module, name, raw)
     with fresh_page(page) as other:
         watch = Watch(other)
-        found = check_saved(other, watch, [text.format(c=canary.address) for text in OWN[:2]])
+        attacks = [text.format(c=canary.address) for text in OWN[:2]]
+        found = check_saved(other, watch, attacks, form=form)
         assert any("<img" in one for one in found)
         other.wait_for_timeout(300)
         assert watch.trouble()  # a script ran or a request left
