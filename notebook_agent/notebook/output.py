@@ -51,9 +51,12 @@ ROWS_LIMIT: Final = 100
 
 _LINE: Final = "1px solid rgba(128,128,128,0.4)"
 _CODE: Final = '<code style="background-color: transparent; padding: 0">'
+_HEAD_CODE: Final = _CODE.replace('">', '; white-space: nowrap">')
+_FAINT: Final = "opacity: 0.75"  # the machine beside the text, as the live view's second ink
 _PRE: Final = (
     "margin: 0 0 9px; padding: 9px 12px; background-color: rgba(128,128,128,0.1); "
-    "border-radius: 4px; font-size: 13px; line-height: 1.5; overflow-x: auto; white-space: pre"
+    "border-radius: 4px; font-size: 13px; line-height: 1.5; overflow-x: auto; white-space: pre; "
+    "word-break: normal"
 )
 _CELL: Final = f"padding: 4px 12px 4px 0; line-height: 21.5px; border-bottom: {_LINE}"
 # Tag of the renderer's clean HTML -> the same with a style; no text can hold a bare tag.
@@ -63,16 +66,19 @@ _STYLED: Final[Mapping[str, str]] = {
     "<ol>": '<ol style="margin: 0 0 9px; padding-left: 25px">',
     "<li>": '<li style="margin: 0 0 5px">',
     "<pre><code>": (
-        f'<pre style="{_PRE}"><code style="background-color: transparent; padding: 0; '
-        'line-height: inherit">'
+        f'<pre tabindex="0" style="{_PRE}"><code style="background-color: transparent; padding: 0; '
+        'line-height: 1.5; white-space: pre">'
     ),
     "<code>": (
         '<code style="background-color: rgba(128,128,128,0.1); padding: 1px 4px; '
-        'border-radius: 3px; font-size: 13px; line-height: inherit">'
+        'border-radius: 3px; font-size: 13px; line-height: 1.5">'
     ),
     "<pre>": f'<pre style="{_PRE}; white-space: pre-wrap">',
     "<blockquote>": '<blockquote style="margin: 0 0 9px; padding: 0 0 0 13px; border-left: 2px solid rgba(128,128,128,0.4)">',
-    "<table>": '<table style="margin: 0 0 9px; font-size: 13.5px; line-height: 1.6">',
+    "<table>": (
+        '<table tabindex="0" style="display: block; max-width: 100%; overflow-x: auto; '
+        'margin: 0 0 9px; font-size: 13.5px; line-height: 1.6">'
+    ),
     **{f"<{cell}>": f'<{cell} style="{_CELL}; text-align: left">' for cell in ("th", "td")},
     **{f'<{cell} align="{to}">': f'<{cell} style="{_CELL}; text-align: {to}">'
        for cell in ("th", "td") for to in ("left", "center", "right")},
@@ -123,11 +129,11 @@ def frozen_text(state: PanelState) -> str:
         parts.append(visible(state.tail).strip())
     body = "\n\n".join(parts)
     foot: list[str] = []
-    if state.line and state.done:
-        foot.append(f"[{visible(plain(state.line))}]")
     error = error_lines(state)
     if error:
         foot.append("\n".join(error))
+    if state.line:
+        foot.append(f"[{visible(plain(state.line))}]")
     foot.append(f"{_word(state)} · {footer(state)}")
     foot.append(breaker_line(state.breaker, state.gauge, at=state.at))
     if state.rows:
@@ -250,10 +256,13 @@ def frozen_html(state: PanelState) -> str:
             break
         room -= len(part)
         body.append(part)
+    flow = (
+        '<div dir="auto" style="padding: 13px 16px 6px; max-width: 690px; font-size: 15px; '
+        f'line-height: 1.6; overflow-wrap: break-word">\n{"".join(body)}</div>\n'
+    )
     return (
         f'<div style="border: {_LINE}; border-radius: 4px">\n{head}\n'
-        '<div dir="auto" style="padding: 13px 16px 6px; max-width: 690px; font-size: 15px; '
-        f'line-height: 1.6">\n{"".join(body)}</div>\n{foot}\n</div>'
+        f"{flow if body else ''}{foot}\n</div>"
     )
 
 
@@ -261,12 +270,12 @@ def _head_html(state: PanelState) -> str:
     name = (
         f"<em>{escape(state.model)}</em>"
         if state.scripted
-        else f"{_CODE}{escape(state.model)}</code>"
+        else f"{_HEAD_CODE}{escape(state.model)}</code>"
     )
     return (
         f'<div style="height: 40px; line-height: 40px; padding: 0 16px; border-bottom: {_LINE}; '
-        f'font-size: 13px; overflow: hidden"><strong>{escape(_word(state))}</strong> &#160; '
-        f"{name}</div>"
+        'font-size: 13px; overflow: hidden; white-space: nowrap; text-overflow: ellipsis">'
+        f"<strong>{escape(_word(state))}</strong> &#160; {name}</div>"
     )
 
 
@@ -296,12 +305,13 @@ def _body_parts(state: PanelState) -> list[str]:
             out.append(_line_html(one))
     if state.tail.strip():
         out.append(_styled(render_block(state.tail)) + "\n")
-    if state.line and state.done:
-        out.append(f'<p style="margin: 9px 0; font-size: 13px">{_rich(state.line)}</p>\n')
     error = error_lines(state)
     if error:
-        lines = "<br>".join(escape(line) for line in error)
+        first, *more = map(escape, error)
+        lines = "<br>".join([f"<strong>{first}</strong>", *more])
         out.append(f'<p style="margin: 0 0 9px; padding-left: 12px; border-left: 2px solid #c62828">{lines}</p>\n')  # fmt: skip
+    if state.line:
+        out.append(f'<p style="margin: 9px 0; font-size: 13px">{_rich(state.line)}</p>\n')
     return out
 
 
@@ -326,7 +336,8 @@ def _line_html(one: Item) -> str:
             words = _rich(text)
         case _:
             return ""
-    return f'<p style="margin: 0 0 9px; font-size: 13px; line-height: 28px">{words}</p>\n'
+    small = f"margin: 0 0 9px; font-size: 13px; line-height: 28px; {_FAINT}"
+    return f'<p style="{small}">{words}</p>\n'
 
 
 def _tool_html(one: ToolRow) -> str:
@@ -334,13 +345,17 @@ def _tool_html(one: ToolRow) -> str:
     Results stand after the reply."""
     return (
         f'<li style="margin: 0 0 5px; padding: 0 9px; border: {_LINE}; border-radius: 4px; '
-        f'line-height: 28px">{_CODE}{escape(call_text(one))}</code> · {escape(tool_word(one))}</li>'
+        f'line-height: 28px; overflow-wrap: break-word">{_CODE}{escape(call_text(one))}</code> · '
+        f"{escape(tool_word(one))}</li>"
     )
 
 
 def _results_html(state: PanelState) -> str:
     """What the tools printed and gave back, after the reply."""
-    small = "margin: 0 0 6px; font-size: 12px; line-height: 1.5; white-space: pre-wrap"
+    small = (
+        "margin: 0 0 9px; font-size: 12px; line-height: 1.5; white-space: pre-wrap; "
+        "word-break: normal; overflow-wrap: break-word"
+    )
     parts = []
     for one in state.items:
         if not isinstance(one, ToolRow):
@@ -349,7 +364,7 @@ def _results_html(state: PanelState) -> str:
         shown = "\n\n".join(part for part in texts if part)
         if shown:
             parts.append(
-                f'<p style="margin: 0">result of {_CODE}{escape(call_text(one))}</code></p>'
+                f'<p style="margin: 0; overflow-wrap: break-word">result of {_CODE}{escape(call_text(one))}</code></p>'
                 f'<pre style="{small}; background-color: transparent">'
                 f"{escape(_cut(shown, TOOL_LIMIT))}</pre>"
             )
@@ -360,9 +375,10 @@ def _results_html(state: PanelState) -> str:
 
 def _foot_html(state: PanelState) -> str:
     head = (
-        f'<div style="padding: 6px 16px; border-top: {_LINE}; font-size: 12px">'
-        f"{escape(footer(state))}<br>"
-        f"{escape(breaker_line(state.breaker, state.gauge, at=state.at))}"
+        f'<div style="padding: 6px 8px 6px 16px; border-top: {_LINE}; font-size: 12px">'
+        f'<p style="margin: 0; overflow-wrap: break-word">{escape(footer(state))}</p>'
+        f'<p style="margin: 0 0 6px; overflow-wrap: break-word; {_FAINT}">'
+        f"{escape(breaker_line(state.breaker, state.gauge, at=state.at))}</p>"
     )
     parts = [head]
     if state.rows:
@@ -372,7 +388,7 @@ def _foot_html(state: PanelState) -> str:
             [shorten(cell, 60) for cell in audit_cells(row)] for row in state.rows[-ROWS_LIMIT:]
         ]
         parts.append(html_table(names, rows, right))
-    parts += [f"<br>{escape(notice)}" for notice in state.notices]
+    parts += [f'<p style="margin: 6px 0 0">{escape(notice)}</p>' for notice in state.notices]
     return "".join([*parts, "</div>"])
 
 

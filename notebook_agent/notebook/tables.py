@@ -97,15 +97,16 @@ def html_table(
 ) -> str:
     """A real table, inline declarations only."""
     align = ["right" if r else "left" for r in right]
-    cell = "padding: 4px 10px 4px 0; white-space: nowrap; "
+    cell = "padding: 4px 6px 4px 0; "
     head = "".join(
-        f'<th scope="col" style="{cell}text-align: {a}; font-weight: 400">{escape(name)}</th>'
+        f'<th scope="col" style="{cell}text-align: {a}; vertical-align: bottom; font-weight: 400">'
+        f"{escape(name)}</th>"
         for name, a in zip(names, align, strict=True)
     )
     body = "".join(
         "<tr>"
         + "".join(
-            f'<td style="{cell}text-align: {a}">{escape(value)}</td>'
+            f'<td style="{cell}white-space: nowrap; text-align: {a}">{escape(value)}</td>'
             for value, a in zip(row, align, strict=True)
         )
         + "</tr>"
@@ -113,6 +114,6 @@ def html_table(
     )
     title = f"<p>{escape(caption)}</p>" if caption else ""
     return unset_maths(
-        f'{title}<div style="overflow-x: auto"><table style="font-size: 12px; margin: 0">'
+        f'{title}<div tabindex="0" style="overflow-x: auto"><table style="font-size: 12px; margin: 0">'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )

@@ -6,11 +6,14 @@ Fast enough to look at every state of the design in both themes and three widths
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import shutil
 import tempfile
 from pathlib import Path
+
+import pytest
 
 from notebook_agent.notebook.panel_state import PanelState
 from notebook_agent.notebook.reducer import reduce
@@ -100,6 +103,22 @@ def mount(page, *, theme="light", width=1200, channel=""):
           window.close_view = panel.default.render({model, el: document.getElementById('el')});
         }""",
         [js, channel],
+    )
+
+
+def axe_found(page, selector, *, off=(), **only):
+    """What axe-core finds in an element, as (rule, nodes). Without it CI fails, a person skips."""
+    spec = importlib.util.find_spec("axe_playwright_python")
+    if spec is None or spec.origin is None:
+        if os.environ.get("CI", "").lower() == "true":
+            pytest.fail("axe-core is missing: pip install axe-playwright-python")
+        pytest.skip("axe-core is missing: pip install axe-playwright-python")
+    if not page.evaluate("'axe' in window"):
+        page.evaluate((Path(spec.origin).parent / "axe.min.js").read_text())
+    return page.evaluate(
+        """async ([where, rules, only]) => (await axe.run(where, {rules, ...only})).violations
+          .map((v) => [v.id, v.nodes.slice(0, 3).map((n) => n.html.slice(0, 160) + ' ' + n.failureSummary)])""",
+        [selector, {rule: {"enabled": False} for rule in ("region", *off)}, only],
     )
 
 

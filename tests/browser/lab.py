@@ -41,11 +41,8 @@ class Lab:
         self.root, self.app = root, app
         self.port, self.token = free_port(), secrets.token_hex(8)
         self.home = Path(tempfile.mkdtemp(prefix="na_lab"))
-        settings = self.home / "lab/@jupyterlab/apputils-extension"
-        settings.mkdir(parents=True)
-        (settings / "notification.jupyterlab-settings").write_text(
-            '{"fetchNews": "false", "checkForUpdates": false, "doNotDisturbMode": true}'
-        )
+        self.set("apputils-extension", "notification",
+                 fetchNews="false", checkForUpdates=False, doNotDisturbMode=True)  # fmt: skip
         full = {
             **os.environ,
             "JUPYTER_CONFIG_DIR": str(self.home),
@@ -77,6 +74,12 @@ class Lab:
     @property
     def base(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    def set(self, extension: str, plugin: str, **values: Any) -> None:
+        """Write settings of one of JupyterLab's plugins; a page that is loaded later has them."""
+        folder = self.home / "lab/@jupyterlab" / extension
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{plugin}.jupyterlab-settings").write_text(json.dumps(values))
 
     def api(self, path: str, method: str = "GET") -> Any:
         """Call the server's API."""
@@ -121,6 +124,16 @@ def write_notebook(path: Path, cells: list[str]) -> None:
         json.dumps({"cells": made, "metadata": {"kernelspec": spec}, "nbformat": 4,
                     "nbformat_minor": 5})
     )  # fmt: skip
+
+
+def set_theme(page: Any, theme: str) -> None:
+    """Through the settings menu, as a reader does; JupyterLab hides the page under its splash
+    while the style sheet of the theme is loaded."""
+    page.click("text=Settings")
+    page.click(".lm-Menu-item:has-text('Theme')")
+    page.click(f".lm-Menu-item:has-text('JupyterLab {theme.title()}') >> nth=0")
+    page.wait_for_function(f"document.body.dataset.jpThemeLight === '{str(theme == 'light').lower()}'")  # fmt: skip
+    page.wait_for_function("!document.querySelector('#jupyterlab-splash, .jp-Splash, #galaxy')")
 
 
 class Notebook:

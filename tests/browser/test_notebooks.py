@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.lab import lab_page
+from tests.browser.lab import lab_page, set_theme
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted(path.name for path in (ROOT / "notebooks").glob("0*.ipynb"))
@@ -31,21 +31,11 @@ def lab(tmp_path_factory, chromium):
         shutil.copy(ROOT / "notebooks" / name, root / name)
     OUT.mkdir(parents=True, exist_ok=True)
     # all cells are in the page, seen or not
-    tracker = {"windowingMode": "none", "kernelShutdown": True, "autoStartDefaultKernel": False}
     with lab_page(root, width=1200) as (server, page):
-        here = server.home / "lab/@jupyterlab/notebook-extension"
-        here.mkdir(parents=True)
-        (here / "tracker.jupyterlab-settings").write_text(json.dumps(tracker))
+        server.set("notebook-extension", "tracker",
+                   windowingMode="none", kernelShutdown=True, autoStartDefaultKernel=False)  # fmt: skip
         page.set_default_timeout(20_000)
         yield server, page
-
-
-def set_theme(page, theme: str) -> None:
-    """Through the settings menu, as a reader does."""
-    page.click("text=Settings")
-    page.click(".lm-Menu-item:has-text('Theme')")
-    page.click(f".lm-Menu-item:has-text('JupyterLab {theme.title()}')")
-    page.wait_for_function(f"document.body.dataset.jpThemeLight === '{str(theme == 'light').lower()}'")  # fmt: skip
 
 
 def errors_meant(name: str) -> int:
