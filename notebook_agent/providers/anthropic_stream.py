@@ -18,7 +18,13 @@ from notebook_agent.core import events as e
 from notebook_agent.core.messages import TextPart, ToolCallPart
 from notebook_agent.core.response import ENDING_OF_WORD, Ending, Usage
 from notebook_agent.providers.sse import StreamCaps
-from notebook_agent.providers.wire import StreamDecoder, load_lenient, usage_int
+from notebook_agent.providers.wire import (
+    MADE_ID,
+    StreamDecoder,
+    load_lenient,
+    mapping,
+    usage_int,
+)
 
 __all__ = ["MessagesDecoder", "messages_usage"]
 
@@ -26,7 +32,7 @@ __all__ = ["MessagesDecoder", "messages_usage"]
 class _Delta(msgspec.Struct):
     type: str | None = None
     text: str | None = None
-    partial_json: str | None = None
+    partial_json: Any = None
     thinking: str | None = None
     signature: str | None = None
     stop_reason: str | None = None
@@ -35,10 +41,10 @@ class _Delta(msgspec.Struct):
 class _Event(msgspec.Struct):
     type: str | None = None
     index: int | None = None
-    delta: _Delta | None = None
+    delta: _Delta | list[Any] | None = None
     content_block: dict[str, Any] | None = None
-    message: dict[str, Any] | None = None
-    usage: dict[str, Any] | None = None
+    message: Any = None
+    usage: Any = None
     error: Any = None
 
 
@@ -76,6 +82,7 @@ class MessagesDecoder(StreamDecoder):
         self._thinking: list[dict[str, Any]] = []
         self._parts = 0  # text and call blocks begun: the place of a thinking block among them
         self._calls = 0
+        self._id = ""
 
     def item(self, payload: bytes, out: list[e.StreamEvent]) -> None:
         """One event of the stream."""
@@ -88,8 +95,9 @@ class MessagesDecoder(StreamDecoder):
         if event is None:
             event = self.lenient(payload, _EVENT)
         kind = event.type
-        if kind == "content_block_delta" and event.delta is not None:
-            self._delta(event.index or 0, event.delta, out)
+        delta = event.delta if isinstance(event.delta, _Delta) else None
+        if kind == "content_block_delta" and delta is not None:
+            self._delta(event.index or 0, delta, out)
         elif kind == "error" or event.error:
             self.refuse(load_lenient(payload))
         elif kind == "ping":
@@ -99,18 +107,25 @@ class MessagesDecoder(StreamDecoder):
         elif kind == "content_block_stop":
             self._end(event.index or 0, out)
         elif kind == "message_start":
-            message = event.message or {}
-            self.start(out, str(message.get("id") or ""), str(message.get("model") or ""))
+            message = mapping(event.message)
+            self._id = str(message.get("id") or "")
+            self.start(out, self._id, str(message.get("model") or ""))
             self._usage(message.get("usage"), out)
         elif kind == "message_delta":
             self._usage(event.usage, out)
-            if event.delta is not None and event.delta.stop_reason:
-                self.ending(event.delta.stop_reason, out)
+            if delta is not None and delta.stop_reason:
+                self.ending(delta.stop_reason, out)
         elif kind == "message_stop":
+            self._usage(event.usage, out)
             self.stop(out)
+        elif kind is None or kind.endswith("error"):
+            self.stray(payload, out)
 
     def stop(self, out: list[e.StreamEvent]) -> None:
         """The end; thinking goes into the state when a tool exchange follows."""
+        if not self.ended:
+            for index in tuple(self._blocks):
+                self._end(index, out)  # blocks that nobody ended
         if not self.ended and self._calls and self._thinking:
             self.start(out)
             state = {"model": self._full_name, "thinking": self._thinking}
@@ -125,7 +140,8 @@ class MessagesDecoder(StreamDecoder):
         """
         if not isinstance(document, dict) or not isinstance(document.get("content"), list):
             return False
-        self.start(out, str(document.get("id") or ""), str(document.get("model") or ""))
+        self._id = str(document.get("id") or "")
+        self.start(out, self._id, str(document.get("model") or ""))
         for index, block in enumerate(document["content"]):
             if isinstance(block, dict):
                 self._begin(index, block, out)
@@ -144,18 +160,24 @@ class MessagesDecoder(StreamDecoder):
             self._blocks[index]["came"] = True
             out.append(e.IndexedDelta(lane, e.Text(delta.text)))
         elif delta.partial_json is not None:
-            if delta.partial_json:
+            raw = delta.partial_json
+            raw = raw if isinstance(raw, str) else msgspec.json.encode(raw).decode()
+            if raw:
                 self._blocks[index]["came"] = True
-                out.append(e.IndexedDelta(lane, e.InputJson(delta.partial_json)))
+                out.append(e.IndexedDelta(lane, e.InputJson(raw)))
         elif delta.thinking is not None:
-            if delta.thinking:
+            if delta.thinking and self._blocks[index]["type"] == "thinking":
                 self._blocks[index]["thinking"] += delta.thinking
                 out.append(e.IndexedDelta(lane, e.Thinking(delta.thinking)))
+            elif delta.thinking:  # reasoning in a block of another kind
+                self.lanes.thinking(delta.thinking, out)
         elif delta.signature is not None:
             self._blocks[index]["signature"] = delta.signature
 
     def _begin(self, index: int, block: Mapping[str, Any], out: list[e.StreamEvent]) -> None:
         self.start(out)
+        if index in self._blocks:
+            self._end(index, out)  # the block before it was never ended
         kind = block.get("type")
         if kind == "text":
             self._parts += 1
@@ -167,7 +189,8 @@ class MessagesDecoder(StreamDecoder):
             self._parts += 1
             self._calls += 1
             self._blocks[index] = {"type": kind, "input": block.get("input"), "came": False}
-            part = ToolCallPart(str(block.get("id") or ""), str(block.get("name") or ""))
+            call_id = str(block.get("id") or f"{MADE_ID}{self._id}_{self._calls - 1}")
+            part = ToolCallPart(call_id, str(block.get("name") or ""))
             self.lanes.open(index, part, out)
         elif kind in ("thinking", "redacted_thinking"):
             lane = self.lanes.open(index, None, out)
@@ -183,7 +206,7 @@ class MessagesDecoder(StreamDecoder):
                 out.append(e.IndexedDelta(lane, e.Thinking(kept["thinking"])))
 
     def _end(self, index: int, out: list[e.StreamEvent]) -> None:
-        block = self._blocks.get(index, {})
+        block = self._blocks.pop(index, {})
         lane = self.lanes.index(index)
         if lane is not None and block.get("input") and not block["came"]:
             # Whole arguments in the opening block, as compatible servers and replies send them.

@@ -15,7 +15,7 @@ from notebook_agent.core.accumulator import parse_arguments
 from notebook_agent.core.messages import ToolCallPart
 from notebook_agent.errors import ConfigError
 from notebook_agent.providers.errors import error_object
-from notebook_agent.providers.wire import MADE_ID, Decoder, load_lenient, usage_int
+from notebook_agent.providers.wire import MADE_ID, Decoder, load_lenient, mapping, usage_int
 
 __all__ = ["APIS", "decode_body", "usage_figures"]
 
@@ -130,7 +130,7 @@ def _result(events: list[e.StreamEvent], decoder: Decoder, api: str) -> dict[str
 
 
 def _chat(sent: Mapping[str, Any]) -> dict[str, Any]:
-    prompt = sent.get("prompt_tokens_details") or {}
+    prompt = mapping(sent.get("prompt_tokens_details"))
     return {
         "input_tokens": sent.get("prompt_tokens"),
         "output_tokens": sent.get("completion_tokens"),
@@ -138,7 +138,7 @@ def _chat(sent: Mapping[str, Any]) -> dict[str, Any]:
         # A plain zero says no more than that the field exists; only DeepSeek's own pair of
         # fields (hit and miss) makes it a statement.
         "cache_read_tokens": prompt.get("cached_tokens") or sent.get("prompt_cache_hit_tokens"),
-        "reasoning_tokens": (sent.get("completion_tokens_details") or {}).get("reasoning_tokens"),
+        "reasoning_tokens": mapping(sent.get("completion_tokens_details")).get("reasoning_tokens"),
     }
 
 
@@ -147,8 +147,8 @@ def _responses(sent: Mapping[str, Any]) -> dict[str, Any]:
         "input_tokens": sent.get("input_tokens"),
         "output_tokens": sent.get("output_tokens"),
         "total_tokens": sent.get("total_tokens"),
-        "cache_read_tokens": (sent.get("input_tokens_details") or {}).get("cached_tokens"),
-        "reasoning_tokens": (sent.get("output_tokens_details") or {}).get("reasoning_tokens"),
+        "cache_read_tokens": mapping(sent.get("input_tokens_details")).get("cached_tokens"),
+        "reasoning_tokens": mapping(sent.get("output_tokens_details")).get("reasoning_tokens"),
     }
 
 

@@ -20,6 +20,8 @@ __all__ = [
     "from_error_object",
     "from_response",
     "malformed",
+    "refusal_of",
+    "stray_refusal",
     "truncated",
 ]
 
@@ -226,6 +228,39 @@ def error_object(document: Any) -> Refusal | None:
     return None
 
 
+_NO_WORDS: Final = "the provider reported an error without words"
+
+
+def refusal_of(document: Any) -> Refusal:
+    """The refusal in a document that is known to report an error, in whatever words."""
+    found = error_object(document)
+    if found is not None:
+        return found
+    inner = document.get("error") if isinstance(document, dict) else None
+    # a bare number can be a status, all else is repeated as it is
+    told = {"code": inner} if isinstance(inner, int) else {"message": str(inner or _NO_WORDS)}
+    return _refusal(told, {})._replace(object=document)
+
+
+def stray_refusal(document: Any) -> Refusal | None:
+    """The refusal in a document that is no part of a reply; None when it reports no error.
+
+    ``{"type": "error", ...}``, ``{"detail": ...}``, ``{"code": 503, "message": ...}``,
+    ``[{"error": ...}]``: what gateways send in the middle of a stream whose format has another
+    form for it.
+    """
+    first = document[0] if isinstance(document, list) and document else document
+    if not isinstance(first, dict):
+        return None
+    if first.get("error") or first.get("errors") or first.get("type") == "error":
+        return refusal_of(first)
+    found = error_object(first)
+    if found is None:
+        return None
+    known = any(w.lower() in KIND_OF_WORD or w.lower().endswith("error") for w in found.words)
+    return found if known or found.status is not None or "detail" in first else None
+
+
 def _refusal(inner: Mapping[str, Any], outer: Mapping[str, Any]) -> Refusal:
     message = inner.get("message") or inner.get("msg") or inner.get("detail") or ""
     if not isinstance(message, str):
@@ -246,7 +281,7 @@ def _refusal(inner: Mapping[str, Any], outer: Mapping[str, Any]) -> Refusal:
     if not texts and isinstance(outer.get("type"), str) and outer["type"] != "error":
         texts = [outer["type"]]
     return Refusal(
-        message or (texts[0] if texts else "the provider reported an error without words"),
+        message or (texts[0] if texts else _NO_WORDS),
         tuple(texts),
         status,
         dict(inner),
@@ -298,7 +333,7 @@ def from_response(
 
 
 def _read(status: int, body: bytes, host: str) -> Refusal:
-    text = body.decode("utf-8", "replace").strip()
+    text = body.decode("utf-8-sig", "replace").strip()
     try:
         document = json.loads(text) if text else None
     except (ValueError, RecursionError):

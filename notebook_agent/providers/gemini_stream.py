@@ -22,6 +22,7 @@ from notebook_agent.providers.sse import Item, JsonArray, Splitter, SseEvents, S
 from notebook_agent.providers.wire import (
     MADE_ID,
     StreamDecoder,
+    call_arguments,
     load_lenient,
     usage_int,
 )
@@ -37,17 +38,17 @@ class _Part(msgspec.Struct):
 
 
 class _Content(msgspec.Struct):
-    parts: list[_Part] | None = None
+    parts: list[_Part | None] | None = None
 
 
 class _Candidate(msgspec.Struct):
-    content: _Content | None = None
+    content: _Content | list[Any] | None = None
     finishReason: str | None = None  # noqa: N815  # the wire's name
     index: int | None = 0
 
 
 class _Chunk(msgspec.Struct):
-    candidates: list[_Candidate] | None = None
+    candidates: list[_Candidate | None] | None = None
     usageMetadata: dict[str, Any] | None = None  # noqa: N815  # the wire's name
     promptFeedback: dict[str, Any] | None = None  # noqa: N815  # the wire's name
     modelVersion: str | None = None  # noqa: N815  # the wire's name
@@ -174,16 +175,21 @@ class GeminiDecoder(StreamDecoder):
         if chunk.error:
             self.refuse(load_lenient(payload))
             return
+        fields = (chunk.candidates, chunk.usageMetadata, chunk.promptFeedback, chunk.responseId)
+        if all(field is None for field in fields):
+            self.stray(payload, out)
+            return
         if not self.started:
             self._id = chunk.responseId or ""
             self.start(out, self._id, chunk.modelVersion or "")
         sent = chunk.usageMetadata
         for candidate in chunk.candidates or ():
-            if candidate.index:
+            if candidate is None or candidate.index:
                 continue
             content = candidate.content
-            for part in (content.parts or ()) if content is not None else ():
-                self._part(part, out)
+            for part in (content.parts or ()) if isinstance(content, _Content) else ():
+                if part is not None:
+                    self._part(part, out)
             if candidate.finishReason and candidate.finishReason != self.ending_raw:
                 self.ending(candidate.finishReason, out)
         if sent and sent != self.usage_sent:
@@ -216,8 +222,7 @@ class GeminiDecoder(StreamDecoder):
             )
 
     def _call(self, call: Mapping[str, Any], out: list[e.StreamEvent]) -> None:
-        given = call.get("args")
-        arguments = given if isinstance(given, dict) else {}
+        arguments, raw = call_arguments(call.get("args"))
         call_id = call.get("id") or f"{MADE_ID}{self._id}_{self._calls}"
         self.lanes.close("text", out)
         self._texts = False
@@ -226,6 +231,6 @@ class GeminiDecoder(StreamDecoder):
         part = ToolCallPart(str(call_id), str(call.get("name") or ""), arguments)
         key = ("call", self._calls)
         lane = self.lanes.open(key, part, out)
-        raw = msgspec.json.encode(arguments).decode()
-        out.append(e.IndexedDelta(lane, e.InputJson(raw)))
+        if raw:
+            out.append(e.IndexedDelta(lane, e.InputJson(raw)))
         self.lanes.close(key, out)

@@ -19,6 +19,7 @@ from notebook_agent.providers.sse import NdJson, Splitter, StreamCaps
 from notebook_agent.providers.wire import (
     MADE_ID,
     StreamDecoder,
+    call_arguments,
     load_lenient,
     usage_int,
 )
@@ -29,7 +30,7 @@ __all__ = ["OllamaDecoder", "ollama_usage"]
 class _Message(msgspec.Struct):
     content: str | None = None
     thinking: str | None = None
-    tool_calls: list[dict[str, Any]] | None = None
+    tool_calls: list[dict[str, Any] | None] | None = None
 
 
 class _Line(msgspec.Struct):
@@ -89,6 +90,9 @@ class OllamaDecoder(StreamDecoder):
         if line.error:
             self.refuse(load_lenient(payload))
             return
+        if line.message is None and line.response is None and not line.done and not line.model:
+            self.stray(payload, out)
+            return
         if not self.started:
             self._stamp = line.created_at or ""
             self.start(out, "", line.model or "")
@@ -100,7 +104,8 @@ class OllamaDecoder(StreamDecoder):
         if text:
             self.lanes.text(text, out)
         for call in (message.tool_calls or ()) if message is not None else ():
-            self._call(call, out)
+            if call is not None:
+                self._call(call, out)
         if line.done:
             self._done(line, out)
 
@@ -133,12 +138,7 @@ class OllamaDecoder(StreamDecoder):
     def _call(self, call: Mapping[str, Any], out: list[e.StreamEvent]) -> None:
         function = call.get("function")
         function = function if isinstance(function, dict) else {}
-        given = function.get("arguments")
-        if isinstance(given, str):  # some builds send the text
-            part_input, raw = None, given
-        else:
-            part_input = given if isinstance(given, dict) else {}
-            raw = msgspec.json.encode(part_input).decode()
+        part_input, raw = call_arguments(function.get("arguments"))  # some builds send the text
         # Ruling: calls carry no id; the line's time stamp makes one that does not come again.
         call_id = call.get("id") or f"{MADE_ID}{self._stamp}_{self._calls}"
         self._calls += 1

@@ -4,12 +4,10 @@ One decoder for all dialects. What they do differently and what is done about it
 
 =========================================  ====================================================
 usage in an own chunk, on the last one,    the last one that is not null counts
-on every one, or under ``x_groq``
+on every one, in the choice, ``x_groq``
 ``reasoning_content``, ``reasoning``,      thinking, once when two fields repeat each other
 ``reasoning_details``, content as a list
-tool call without index or id, all with    a new id, or a name after complete arguments, starts
-index 0, whole or in pieces                a new call; a fragment goes to the open one
-arguments absent, null, an object          no fragment; the object as JSON
+tool calls                                 see ``chat_calls``
 ``error`` object in the stream             failure of the attempt with its words
 ``choices`` empty or of other indexes      read for usage only
 =========================================  ====================================================
@@ -19,61 +17,54 @@ Source: LLM turn, "Event routing, exactly" (L36-L41, L57, L5a); cases S03-S12, T
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 import msgspec
 
 from notebook_agent.core import events as e
-from notebook_agent.core.messages import TextPart, ToolCallPart
+from notebook_agent.core.messages import TextPart
 from notebook_agent.core.response import ENDING_OF_WORD, Ending, Usage
 from notebook_agent.errors import ProviderError
+from notebook_agent.providers.chat_calls import CallFragments, SentCall, SentFunction
 from notebook_agent.providers.sse import StreamCaps
 from notebook_agent.providers.wire import (
-    MADE_ID,
     StreamDecoder,
     bare_error,
+    load_lenient,
+    mapping,
     usage_int,
 )
 
 __all__ = ["ChatDecoder", "chat_usage"]
 
 
-class _Function(msgspec.Struct):
-    name: str | None = None
-    arguments: Any = None
-
-
-class _Call(msgspec.Struct):
-    index: int | None = None
-    id: str | None = None
-    function: _Function | None = None
-
-
+# Fields are as wide as the sloppiest server: an empty object as a list, ids as numbers, null
+# among the entries.
 class _Delta(msgspec.Struct):
-    content: str | list[Any] | None = None
-    reasoning_content: str | None = None
+    content: str | list[Any] | dict[str, Any] | None = None
+    reasoning_content: Any = None
     reasoning: Any = None
     reasoning_details: list[Any] | None = None
     refusal: str | None = None
-    tool_calls: list[_Call] | None = None
-    function_call: _Function | None = None
+    tool_calls: list[SentCall | None] | None = None
+    function_call: SentFunction | None = None
 
 
 class _Choice(msgspec.Struct):
     index: int | None = 0
-    delta: _Delta | None = None
-    message: _Delta | None = None
+    delta: _Delta | list[Any] | None = None
+    message: _Delta | list[Any] | None = None
     finish_reason: str | None = None
+    usage: Any = None
 
 
 class _Chunk(msgspec.Struct):
     choices: list[_Choice | None] | None = None
-    id: str | None = None
+    id: str | int | None = None
     model: str | None = None
-    usage: dict[str, Any] | None = None
-    x_groq: dict[str, Any] | None = None
+    usage: Any = None
+    x_groq: Any = None
     error: Any = None
     object: str | None = None
 
@@ -90,8 +81,8 @@ def chat_usage(sent: Mapping[str, Any]) -> Usage:
     Reasoning tokens are part of the output, unless the provider's own total says that they are
     not (xAI).
     """
-    prompt = sent.get("prompt_tokens_details") or {}
-    output = sent.get("completion_tokens_details") or {}
+    prompt = mapping(sent.get("prompt_tokens_details"))
+    output = mapping(sent.get("completion_tokens_details"))
     cached = usage_int(prompt.get("cached_tokens"))
     if cached is None:
         cached = usage_int(sent.get("prompt_cache_hit_tokens"))
@@ -109,26 +100,6 @@ def chat_usage(sent: Mapping[str, Any]) -> Usage:
         reasoning,
         output_includes_reasoning=not apart,
     )
-
-
-class _OpenCall:
-    """A tool call whose arguments still come."""
-
-    __slots__ = ("id", "lane", "name", "raw")
-
-    def __init__(self, call_id: str) -> None:
-        self.id = call_id
-        self.name = ""
-        self.lane: int | None = None  # none until the name is known
-        self.raw = ""
-
-    def complete(self) -> bool:
-        """Whether the arguments so far are a whole JSON document."""
-        try:
-            json.loads(self.raw)
-        except ValueError:
-            return False
-        return True
 
 
 class ChatDecoder(StreamDecoder):
@@ -168,10 +139,7 @@ class ChatDecoder(StreamDecoder):
         self._back = reasoning_back
         self._reasoning: list[str] = []
         self._details: list[Any] = []
-        self._calls: dict[object, _OpenCall] = {}
-        self._of_index: dict[int, object] = {}  # the call that an index means now (S06)
-        self._last_call: object = None
-        self._made = 0
+        self._calls = CallFragments(self.lanes)
         self._id = ""
         self._text_lane: int | None = None
 
@@ -196,7 +164,12 @@ class ChatDecoder(StreamDecoder):
                 if choices and found.usage is None and found.x_groq is None and found.error is None:
                     choice = choices[0] or _Choice()
                     delta = choice.delta
-                    if not choice.index and delta is not None and choice.finish_reason is None:
+                    if (
+                        not choice.index
+                        and type(delta) is _Delta
+                        and choice.finish_reason is None
+                        and choice.usage is None
+                    ):
                         text = delta.content
                         if (
                             text.__class__ is str
@@ -212,7 +185,7 @@ class ChatDecoder(StreamDecoder):
         except msgspec.DecodeError:
             pass
         try:
-            self.item(payload, out)
+            self.guarded(payload, out)
         except ProviderError as problem:
             self.failure = bare_error(problem)
         return out if self.halves is None else self.halves.cleaned(out)
@@ -231,26 +204,29 @@ class ChatDecoder(StreamDecoder):
             chunk = self.lenient(payload, _CHUNK)
         choices = chunk.choices
         if chunk.error or (chunk.object == "error" and not choices):
-            self.refuse(json.loads(payload.decode("utf-8", "replace"), strict=False))
+            self.refuse(load_lenient(payload))
             return
         if choices is None and chunk.id is None and chunk.usage is None:
-            out.append(e.Ping())  # "{}" of a ping, or a document of some other kind
+            self.stray(payload, out)
             return
         if not self.started:
-            self._id = chunk.id or ""
-            self.start(out, chunk.id or "", chunk.model or "")
-        usage = chunk.usage or (chunk.x_groq and chunk.x_groq.get("usage"))
-        if usage:
-            self._usage(usage, out)
+            self._id = "" if chunk.id is None else str(chunk.id)
+            self.start(out, self._id, chunk.model or "")
+        usage = chunk.usage or mapping(chunk.x_groq).get("usage")
         for choice in choices or ():
             if choice is not None and not choice.index:
+                usage = usage or choice.usage  # Moonshot
                 self._choice(choice, out)
                 break
+        if isinstance(usage, dict) and usage:
+            self._usage(usage, out)
 
     def _choice(self, choice: _Choice, out: list[e.StreamEvent]) -> None:
         delta = choice.delta
-        if delta is None:
-            delta = choice.message or _EMPTY
+        if delta is None and self._text_lane is None and not self._calls:
+            delta = choice.message  # once deltas came, a message at the end repeats them
+        if not isinstance(delta, _Delta):
+            delta = _EMPTY
         content = delta.content
         if content.__class__ is str and content:
             lane = self._text_lane
@@ -258,7 +234,7 @@ class ChatDecoder(StreamDecoder):
                 lane = self._text_lane = self.lanes.open("text", TextPart(""), out)
             out.append(e.IndexedDelta(lane, e.Text(content)))
         elif content:
-            self._list(content, out)  # type: ignore[arg-type]  # str was excluded
+            self._list(content if isinstance(content, list) else [content], out)
         if (
             delta.reasoning_content is not None
             or delta.reasoning is not None
@@ -302,10 +278,10 @@ class ChatDecoder(StreamDecoder):
             self.lanes.thinking(thinking, out)
         if delta.refusal:
             self.lanes.text(delta.refusal, out, refusal=True)
-        for call in delta.tool_calls or ():
-            self._call(call, out)
+        if delta.tool_calls:
+            self._calls.take(delta.tool_calls, self._id, out)
         if delta.function_call is not None:
-            self._call(_Call(0, None, delta.function_call), out)
+            self._calls.take((SentCall(0, None, delta.function_call),), self._id, out)
 
     def _list(self, parts: list[Any], out: list[e.StreamEvent]) -> None:
         """Content as a list of typed parts (Mistral)."""
@@ -326,53 +302,6 @@ class ChatDecoder(StreamDecoder):
             if self._text_lane is None:
                 self._text_lane = self.lanes.open("text", TextPart(""), out)
             out.append(e.IndexedDelta(self._text_lane, e.Text(text)))
-
-    def _call(self, sent: _Call, out: list[e.StreamEvent]) -> None:
-        function = sent.function or _Function()
-        raw = function.arguments
-        if raw is None:
-            raw = ""
-        elif not isinstance(raw, str):
-            raw = msgspec.json.encode(raw).decode()
-        key = self._key(sent, function.name or "")
-        call = self._calls.get(key)
-        if call is None:
-            call = self._calls[key] = _OpenCall(sent.id or "")
-        self._last_call = key
-        call.id = call.id or sent.id or ""
-        if call.lane is None and function.name:
-            call.name = function.name
-            if not call.id:
-                # Ruling: S05-S08 do not say what an absent id becomes; results must pair with it.
-                call.id = f"{MADE_ID}{self._id}_{len(self._calls) - 1}"
-            call.lane = self.lanes.open(call, ToolCallPart(call.id, call.name), out)
-            raw = call.raw + raw
-            call.raw = ""
-        call.raw += raw
-        if raw and call.lane is not None:
-            out.append(e.IndexedDelta(call.lane, e.InputJson(raw)))
-
-    def _key(self, sent: _Call, name: str) -> object:
-        """Which open call a fragment belongs to; a fresh key starts a new one."""
-        if sent.index is None:
-            if sent.id:
-                return ("id", sent.id)
-            base = self._last_call
-        else:
-            base = self._of_index.get(sent.index)
-        call = self._calls.get(base)
-        if call is not None:
-            other_id = bool(sent.id) and bool(call.id) and sent.id != call.id
-            another = not sent.id and bool(name) and call.lane is not None and call.complete()
-            if not other_id and not another:
-                return base
-            if other_id and (back := [k for k, c in self._calls.items() if c.id == sent.id]):
-                return back[0]  # fragments of two calls in turn, all under one index
-        self._made += 1
-        fresh = ("index", sent.index, self._made)
-        if sent.index is not None:
-            self._of_index[sent.index] = fresh
-        return fresh
 
     def _usage(self, sent: dict[str, Any], out: list[e.StreamEvent]) -> None:
         if sent != self.usage_sent:

@@ -16,9 +16,16 @@ import msgspec
 from notebook_agent.core import events as e
 from notebook_agent.core.messages import TextPart, ToolCallPart
 from notebook_agent.core.response import Ending, Usage
-from notebook_agent.providers.errors import classify, error_object, from_error_object
+from notebook_agent.providers.errors import classify, refusal_of
 from notebook_agent.providers.sse import StreamCaps
-from notebook_agent.providers.wire import StreamDecoder, load_lenient, usage_int
+from notebook_agent.providers.wire import (
+    MADE_ID,
+    StreamDecoder,
+    call_arguments,
+    load_lenient,
+    mapping,
+    usage_int,
+)
 
 __all__ = ["ResponsesDecoder", "responses_usage"]
 
@@ -27,9 +34,11 @@ class _Event(msgspec.Struct):
     type: str | None = None
     delta: Any = None
     output_index: int | None = None
+    item_id: str | None = None
     item: dict[str, Any] | None = None
     response: dict[str, Any] | None = None
-    arguments: str | None = None
+    arguments: Any = None
+    text: str | None = None
     error: Any = None
 
 
@@ -41,8 +50,8 @@ _FINAL: Final = frozenset(
 
 def responses_usage(sent: Mapping[str, Any]) -> Usage:
     """Usage in our words; cached tokens are part of the input, reasoning of the output (T06)."""
-    details_in = sent.get("input_tokens_details") or {}
-    details_out = sent.get("output_tokens_details") or {}
+    details_in = mapping(sent.get("input_tokens_details"))
+    details_out = mapping(sent.get("output_tokens_details"))
     return Usage(
         usage_int(sent.get("input_tokens")),
         usage_int(sent.get("output_tokens")),
@@ -73,9 +82,12 @@ class ResponsesDecoder(StreamDecoder):
     def __init__(self, caps: StreamCaps | None = None, *, full_name: str = "") -> None:
         super().__init__(caps)
         self._full_name = full_name
-        self._calls: dict[int, list[str]] = {}  # output index -> fragments of its arguments
+        self._calls: dict[object, list[str]] = {}  # place -> fragments of its arguments
+        self._texts: set[object] = set()  # places whose text came
+        self._opening: dict[object, object] = {}  # place -> arguments that came with the call
         self._items: list[dict[str, Any]] = []
         self._parts = 0
+        self._id = ""
         self._shown = False  # whether any text or call came as a delta
 
     def item(self, payload: bytes, out: list[e.StreamEvent]) -> None:
@@ -92,15 +104,13 @@ class ResponsesDecoder(StreamDecoder):
         delta = event.delta
         if kind == "response.output_text.delta":
             if isinstance(delta, str) and delta:
-                self._text(event.output_index or 0, delta, out)
+                self._text(_place(event), delta, out)
         elif kind.startswith("response.reasoning") and kind.endswith("text.delta"):
             if isinstance(delta, str) and delta:
                 self.lanes.thinking(delta, out)
         elif kind == "response.function_call_arguments.delta":
-            lane = self.lanes.index(event.output_index)
-            if lane is not None and isinstance(delta, str) and delta:
-                self._calls[event.output_index or 0].append(delta)
-                out.append(e.IndexedDelta(lane, e.InputJson(delta)))
+            if isinstance(delta, str):
+                self._arguments(_place(event), delta, out)
         elif kind == "response.refusal.delta":
             if isinstance(delta, str) and delta:
                 self.lanes.text(delta, out, refusal=True)
@@ -109,6 +119,8 @@ class ResponsesDecoder(StreamDecoder):
 
     def stop(self, out: list[e.StreamEvent]) -> None:
         """The end; reasoning items go into the state when a tool exchange follows."""
+        for place in tuple(self._opening):
+            self._end_call(place, out)  # calls that nobody ended
         if not self.ended and self._calls and self._items:
             self.start(out)
             state = {"model": self._full_name, "items": self._items}
@@ -123,7 +135,8 @@ class ResponsesDecoder(StreamDecoder):
         """
         if not isinstance(document, dict) or not isinstance(document.get("output"), list):
             return False
-        self.start(out, str(document.get("id") or ""), str(document.get("model") or ""))
+        self._id = str(document.get("id") or "")
+        self.start(out, self._id, str(document.get("model") or ""))
         for index, item in enumerate(document["output"]):
             if isinstance(item, dict):
                 self._whole_item(index, item, out)
@@ -131,8 +144,9 @@ class ResponsesDecoder(StreamDecoder):
         self._final(f"response.{status}", document, out)
         return self.ended
 
-    def _text(self, index: int, text: str, out: list[e.StreamEvent]) -> None:
-        key = ("text", index)
+    def _text(self, place: object, text: str, out: list[e.StreamEvent]) -> None:
+        key = ("text", place)
+        self._texts.add(place)
         lane = self.lanes.index(key)
         if lane is None:
             self._parts += 1
@@ -142,42 +156,71 @@ class ResponsesDecoder(StreamDecoder):
 
     def _other(self, kind: str, event: _Event, payload: bytes, out: list[e.StreamEvent]) -> None:
         item = event.item or {}
-        index = event.output_index or 0
+        place = _place(event)
         if kind == "response.created":
             response = event.response or {}
-            self.start(out, str(response.get("id") or ""), str(response.get("model") or ""))
+            self._id = str(response.get("id") or "")
+            self.start(out, self._id, str(response.get("model") or ""))
         elif kind == "response.output_item.added" and item.get("type") == "function_call":
-            self._open_call(index, item, out)
+            self._open_call(place, item, out)
         elif kind == "response.output_item.done":
-            self._item_done(index, item, out)
+            self._missed_text(place, item, out)
+            self._item_done(place, item, out)
+        elif kind == "response.function_call_arguments.done":
+            self._whole_arguments(place, event.arguments, out)
+        elif kind == "response.output_text.done":
+            if event.text and place not in self._texts:  # a server that sends no deltas
+                self._text(place, event.text, out)
         elif kind in _FINAL:
             self._final(kind, event.response or {}, out)
         elif kind == "error" or (event.error and not kind.startswith("response.")):
-            document = load_lenient(payload)
-            self.failure = from_error_object(document)
-            inner = document.get("error")
-            self.error = inner if isinstance(inner, dict) else document
+            self.refuse(load_lenient(payload))
         elif kind in ("keepalive", "ping"):
             out.append(e.Ping())
+        elif not kind or (kind.endswith("error") and not kind.startswith("response.")):
+            self.stray(payload, out)
 
-    def _open_call(self, index: int, item: Mapping[str, Any], out: list[e.StreamEvent]) -> None:
+    def _open_call(self, place: object, item: Mapping[str, Any], out: list[e.StreamEvent]) -> None:
         self._parts += 1
         self._shown = True
-        self._calls[index] = []
-        call_id = str(item.get("call_id") or item.get("id") or "")
-        self.lanes.open(index, ToolCallPart(call_id, str(item.get("name") or "")), out)
+        made = f"{MADE_ID}{self._id}_{len(self._calls)}"
+        self._calls[place] = []
+        call_id = str(item.get("call_id") or item.get("id") or made)
+        self.lanes.open(place, ToolCallPart(call_id, str(item.get("name") or "")), out)
+        self._opening[place] = item.get("arguments")
 
-    def _item_done(self, index: int, item: Mapping[str, Any], out: list[e.StreamEvent]) -> None:
+    def _arguments(self, place: object, raw: str, out: list[e.StreamEvent]) -> None:
+        """A fragment of a call's arguments."""
+        lane = self.lanes.index(place)
+        if lane is not None and raw:
+            self._calls[place].append(raw)
+            out.append(e.IndexedDelta(lane, e.InputJson(raw)))
+
+    def _whole_arguments(self, place: object, given: object, out: list[e.StreamEvent]) -> None:
+        """Arguments that came in one piece; of no use once fragments came."""
+        if given is not None and not self._calls.get(place):
+            self._arguments(place, call_arguments(given)[1], out)
+
+    def _missed_text(
+        self, place: object, item: Mapping[str, Any], out: list[e.StreamEvent]
+    ) -> None:
+        """The text of a finished message, when no delta brought it."""
+        if item.get("type") == "message" and place not in self._texts:
+            for part in item.get("content") or ():
+                if mapping(part).get("type") == "output_text" and part.get("text"):
+                    self._text(place, str(part["text"]), out)
+
+    def _end_call(self, place: object, out: list[e.StreamEvent]) -> None:
+        self._whole_arguments(place, self._opening.pop(place, None), out)
+        self.lanes.close(place, out)
+
+    def _item_done(self, index: object, item: Mapping[str, Any], out: list[e.StreamEvent]) -> None:
         kind = item.get("type")
         if kind == "function_call":
             if index not in self._calls:
                 self._open_call(index, item, out)
-            raw = item.get("arguments")
-            lane = self.lanes.index(index)
-            if not self._calls[index] and isinstance(raw, str) and raw and lane is not None:
-                self._calls[index].append(raw)
-                out.append(e.IndexedDelta(lane, e.InputJson(raw)))
-            self.lanes.close(index, out)
+            self._whole_arguments(index, item.get("arguments"), out)
+            self._end_call(index, out)
         elif kind == "reasoning":
             keep = ("id", "summary", "content", "encrypted_content")
             kept = {k: item[k] for k in keep if item.get(k) is not None}
@@ -208,10 +251,12 @@ class ResponsesDecoder(StreamDecoder):
         if isinstance(usage, dict):
             self.usage_sent = usage
             out.append(e.MessageDelta(usage=responses_usage(usage)))
+        status = str(response.get("status") or "")  # some say "completed" of whatever ended
+        if kind == "response.completed" and f"response.{status}" in _FINAL:
+            kind = f"response.{status}"
         if kind == "response.failed":
-            refusal = error_object(response) or error_object({"error": "the response failed"})
-            if refusal is not None:
-                self.failure = classify(None, refusal)
+            error = response.get("error") or "the response failed"
+            self.failure = classify(None, refusal_of({"error": error}))
             self.error = response.get("error") or dict(response)
             return
         if not self._shown:  # a server that sends no deltas: the final object holds all
@@ -227,3 +272,10 @@ class ResponsesDecoder(StreamDecoder):
             name = Ending.TOOL_CALL.value
             out.append(e.MessageDelta(name, None, Ending.TOOL_CALL, word))
         self.stop(out)
+
+
+def _place(event: _Event) -> object:
+    """Which output item an event is about: its index, or its id where there is no index."""
+    if event.output_index is not None:
+        return event.output_index
+    return event.item_id or mapping(event.item).get("id") or 0

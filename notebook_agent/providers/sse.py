@@ -224,6 +224,9 @@ class SseEvents(_Buffer):
         if self._first:
             self._first = False
             block = block.removeprefix(b"\xef\xbb\xbf")
+        if block[:1] in (b"{", b"[") and (bare := _bare_documents(block)):
+            out += bare
+            return
         data: list[bytes] = []
         name = b""
         for line in block.split(b"\n"):
@@ -250,6 +253,16 @@ class SseEvents(_Buffer):
             out.append(None)
         elif data:
             out.append(payload)
+
+
+def _bare_documents(block: bytes) -> list[bytes]:
+    """Documents without ``data:``: one on several lines, or one a line; none where fields follow."""
+    lines = [line for line in block.split(b"\n") if line.strip()]
+    if all(line[:1] == b"{" for line in lines):
+        return lines
+    # a field begins with its name, a further line of JSON never does
+    fields = (b"data", b"event", b"id:", b"retry", b"error", b":")
+    return [] if any(line.startswith(fields) for line in lines) else [block]
 
 
 class NdJson(_Buffer):

@@ -9,8 +9,8 @@ Source: LLM turn, "Event routing, exactly" (L9, L36-L41, L56, L57).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from math import isfinite
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
@@ -18,15 +18,17 @@ import msgspec
 from notebook_agent.core import events as e
 from notebook_agent.core.messages import MessagePart, TextPart, ToolCallPart
 from notebook_agent.core.response import Ending, StopReason, Usage
-from notebook_agent.core.text import clean_json, clean_text
+from notebook_agent.core.text import clean_json
 from notebook_agent.errors import ProviderError
 from notebook_agent.providers.errors import (
     classify,
     error_object,
-    from_error_object,
     malformed,
+    refusal_of,
+    stray_refusal,
     truncated,
 )
+from notebook_agent.providers.halves import Halves
 from notebook_agent.providers.sse import Named, Splitter, SseEvents, StreamCaps
 
 __all__ = [
@@ -35,8 +37,10 @@ __all__ = [
     "Lanes",
     "StreamDecoder",
     "bare_error",
+    "call_arguments",
     "decode_lenient",
     "load_lenient",
+    "mapping",
     "usage_int",
 ]
 
@@ -58,8 +62,8 @@ def load_lenient(payload: bytes, *, clean: bool = True) -> Any:
     Raises:
         ValueError: It is no JSON even so.
     """
-    try:
-        document = json.loads(payload.decode("utf-8", "replace"), strict=False)
+    try:  # utf-8-sig: a byte order mark in front is no part of the document
+        document = json.loads(payload.decode("utf-8-sig", "replace"), strict=False)
         return clean_json(document) if clean else document
     except RecursionError:
         raise ValueError("nested too deeply") from None
@@ -69,15 +73,18 @@ def decode_lenient(payload: bytes, decode: msgspec.json.Decoder[T]) -> T:
     """Typed decoding of a document that strict decoding refused; strings are not cleaned yet.
 
     Raises:
-        ProviderError: It is no JSON, or its fields have types nobody expects (L56).
+        ProviderError: It is no JSON, its fields have types nobody expects (L56), or it is an
+            error in some other form.
     """
+    document = None
     try:
         document = load_lenient(payload, clean=False)
         found: T = msgspec.convert(document, decode.type, strict=False)
         return found
     except (ValueError, msgspec.ValidationError) as problem:
         why = "" if type(problem) is ValueError else str(problem)
-    raise malformed(payload, why[:120])
+    refusal = stray_refusal(document)
+    raise malformed(payload, why[:120]) if refusal is None else classify(None, refusal)
 
 
 def bare_error(error: ProviderError) -> ProviderError:
@@ -88,9 +95,25 @@ def bare_error(error: ProviderError) -> ProviderError:
 
 def usage_int(value: object) -> int | None:
     """A token count as sent; None for what is no number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
         return None
     return int(value)
+
+
+def call_arguments(given: object) -> tuple[dict[str, Any] | None, str]:
+    """Arguments that came in one piece: (the object, its text).
+
+    Text stays text, and a value that is neither is refused where arguments are judged (L41).
+    """
+    if isinstance(given, str):
+        return None, given
+    whole = {} if given is None else given
+    return whole if isinstance(whole, dict) else None, msgspec.json.encode(whole).decode()
+
+
+def mapping(value: object) -> dict[str, Any]:
+    """A JSON object, empty for anything else."""
+    return value if isinstance(value, dict) else {}
 
 
 class Decoder(Protocol):
@@ -172,75 +195,6 @@ class Lanes:
         self._open.clear()
 
 
-class Halves:
-    """Puts together characters whose two halves came in two fragments, and cleans the rest (D9).
-
-    Some services cut their text between the escapes of a surrogate pair. A half that stays alone,
-    and NUL, become U+FFFD. Asked only once a document needed lenient decoding.
-    """
-
-    __slots__ = ("_high",)
-
-    def __init__(self) -> None:
-        # lane -> what makes its deltas, the first half that waits
-        self._high: dict[int, tuple[Callable[[str], e.Delta], str]] = {}
-
-    def cleaned(self, events: list[e.StreamEvent]) -> list[e.StreamEvent]:
-        """The events with whole characters only."""
-        out: list[e.StreamEvent] = []
-        for event in events:
-            if isinstance(event, e.IndexedDelta):
-                self._delta(event, out)
-                continue
-            if isinstance(event, e.PartStop) and event.index in self._high:
-                kind, _ = self._high.pop(event.index)
-                out.append(e.IndexedDelta(event.index, kind("\ufffd")))
-            elif isinstance(event, e.MessageStart):
-                event = replace(event, id=clean_text(event.id), model=clean_text(event.model))
-            elif isinstance(event, e.MessageDelta) and event.ending_raw is not None:
-                event = replace(event, ending_raw=clean_text(event.ending_raw))
-            elif isinstance(event, e.PartStart) and isinstance(event.part, ToolCallPart):
-                part = event.part
-                name, call_id = clean_text(part.name), clean_text(part.id)
-                given = clean_json(part.input)
-                part = replace(part, name=name, id=call_id, input=given)
-                event = e.PartStart(event.index, part)
-            out.append(event)
-        return out
-
-    def _delta(self, event: e.IndexedDelta, out: list[e.StreamEvent]) -> None:
-        delta, index = event.delta, event.index
-        if isinstance(delta, (e.Text, e.Thinking)):
-            text = delta.text
-        elif isinstance(delta, e.InputJson):
-            text = delta.partial_json
-        else:
-            if isinstance(delta, e.ProviderState):
-                event = e.IndexedDelta(index, e.ProviderState(clean_json(dict(delta.data))))
-            out.append(event)
-            return
-        _, half = self._high.pop(index, (None, ""))
-        text = half + text
-        if "\ud800" <= text[-1:] <= "\udbff":
-            refusal = isinstance(delta, e.Text) and delta.refusal
-            kind = _refusal if refusal else type(delta)
-            self._high[index] = (kind, text[-1])
-            text = text[:-1]
-            if not text:
-                return
-        text = clean_text(text)
-        made = (
-            replace(delta, partial_json=text)
-            if isinstance(delta, e.InputJson)
-            else replace(delta, text=text)
-        )
-        out.append(e.IndexedDelta(index, made))
-
-
-def _refusal(text: str) -> e.Text:
-    return e.Text(text, True)
-
-
 class StreamDecoder:
     """A decoder over a splitter. A format fills in :meth:`item` and :meth:`at_end`.
 
@@ -277,7 +231,7 @@ class StreamDecoder:
                 if item is None:
                     out.append(e.Ping())
                 elif isinstance(item, bytes):
-                    self.item(item, out)
+                    self.guarded(item, out)
                 else:
                     self._named(item)
                 if self.ended or self.failure is not None:
@@ -299,7 +253,7 @@ class StreamDecoder:
                 if isinstance(item, Named):
                     self._named(item)
                 elif item is not None:
-                    self.item(item, out)
+                    self.guarded(item, out)
         except ProviderError:
             pass  # the body ended inside this document: judged below
         if not self.ended and self.failure is None:
@@ -324,6 +278,17 @@ class StreamDecoder:
     def item(self, payload: bytes, out: list[e.StreamEvent]) -> None:
         """One document of the stream."""
         raise NotImplementedError
+
+    def guarded(self, payload: bytes, out: list[e.StreamEvent]) -> None:
+        """One document; one with values of unheard-of types inside is malformed like any other.
+
+        Raises:
+            ProviderError: It does not decode (L56).
+        """
+        try:
+            self.item(payload, out)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            raise malformed(payload, "a value of a type that the format does not have") from None
 
     def at_end(self, out: list[e.StreamEvent]) -> None:
         """A clean end of the body without an end marker: a finish reason counts as the end."""
@@ -351,11 +316,18 @@ class StreamDecoder:
         out.append(e.MessageDelta(ending.value if known else word, usage, ending, word))
 
     def refuse(self, document: Any) -> None:
-        """An error object in the stream."""
-        self.failure = from_error_object(document)
-        if self.failure is not None:
-            inner = document.get("error") if isinstance(document, dict) else None
-            self.error = inner or document
+        """A document that reports an error, whatever its form: the attempt has failed (S10)."""
+        self.failure = classify(None, refusal_of(document))
+        inner = document.get("error") if isinstance(document, dict) else None
+        self.error = inner or document
+
+    def stray(self, payload: bytes, out: list[e.StreamEvent]) -> None:
+        """A document that is no part of a reply: an error in some other form, or a sign of life."""
+        document = load_lenient(payload)
+        if stray_refusal(document) is None:
+            out.append(e.Ping())
+        else:
+            self.refuse(document)
 
     def _named(self, item: Named) -> None:
         """``event: error``, whatever its data is."""
@@ -363,15 +335,9 @@ class StreamDecoder:
             document = load_lenient(item.data)
         except ValueError:
             document = item.data.decode("utf-8", "replace").strip()
-        if error_object(document) is None:
-            document = {"error": document if isinstance(document, (dict, str)) else str(document)}
-            if not document["error"]:
-                document = {"error": "the provider reported an error without words"}
-        refusal = error_object(document)
-        if refusal is not None:
-            self.failure = classify(None, refusal)
-            inner = document.get("error") if isinstance(document, dict) else None
-            self.error = inner or document
+        if error_object(document) is None and not isinstance(document, dict):
+            document = {"error": document if isinstance(document, str) else str(document)}
+        self.refuse(document)
 
 
 _STEERS = frozenset(reason.value for reason in StopReason)

@@ -100,6 +100,6 @@ def test_S12_ollama_whole_and_odd_calls():
     got = decode_body(json.dumps(whole).encode() + b"\n", "ollama")
     assert (got["text"], got["thinking"], got["stop"]) == ("a", "hm", "tool_call")
     named = [(c["name"], c["arguments"]) for c in got["tool_calls"] if c["name"]]
-    assert named == [("f", {"q": 1}), ("g", {})]
+    assert named == [("f", {"q": 1}), ("g", [1])]
     bare = decode_body(b'{"message":{"content":"a"},"done":true,"eval_count":1}\n', "ollama")
     assert (bare["complete"], bare["usage"]) == (True, {"output_tokens": 1})
