@@ -26,6 +26,7 @@ from notebook_agent.core.request import (
     ToolSchema,
 )
 from notebook_agent.providers.anthropic_stream import MessagesDecoder
+from notebook_agent.providers.call_ids import ANTHROPIC_IDS, fitting_ids
 from notebook_agent.providers.client import HttpModelClient, hide, unsupported
 from notebook_agent.providers.encoding import (
     Encoded,
@@ -143,9 +144,10 @@ class AnthropicMessages(HttpModelClient):
     ) -> tuple[str, bytes]:
         """The request body, from bytes kept beside the messages."""
         model = options.model or self._model
-        states = open_exchange(request.messages, f"{self.provider}:{model}")
+        messages = fitting_ids(request.messages, ANTHROPIC_IDS)
+        states = open_exchange(messages, f"{self.provider}:{model}")
         pieces = encode_with_state(
-            request.messages, states, _MEMO, _encode_message, _assistant, lambda _role: True
+            messages, states, _MEMO, _encode_message, _assistant, lambda _role: True
         )
         cache = self._cache if options.prompt_cache is None else options.prompt_cache
         if cache and pieces:

@@ -20,6 +20,7 @@ from notebook_agent.core.request import (
     ToolSchema,
 )
 from notebook_agent.providers.base import Capabilities
+from notebook_agent.providers.call_ids import CHAT_IDS, MISTRAL_IDS, IdRule, fitting_ids
 from notebook_agent.providers.capabilities import from_listing
 from notebook_agent.providers.client import HttpModelClient, hide, unsupported
 from notebook_agent.providers.encoding import (
@@ -51,6 +52,7 @@ class Dialect:
         json_schema: ``response_format`` of type ``json_schema`` is understood.
         reasoning_back: Field in which reasoning goes back during a tool exchange (L2).
         key_header: Header of the key, where it is not ``Authorization: Bearer``.
+        ids: What ids of calls are understood.
     """
 
     stream_usage: bool = True
@@ -59,6 +61,7 @@ class Dialect:
     json_schema: bool = True
     reasoning_back: str | None = None
     key_header: str | None = None
+    ids: IdRule = CHAT_IDS
 
 
 DIALECTS: Final[Mapping[str, Dialect]] = {
@@ -69,7 +72,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
     "llamacpp": Dialect(grammar=True, strict=False),
     "lmstudio": Dialect(strict=False),
     "local": Dialect(grammar=True, strict=False),
-    "mistral": Dialect(stream_usage=False),
+    "mistral": Dialect(stream_usage=False, ids=MISTRAL_IDS),
     "ollama": Dialect(strict=False),
     "openrouter": Dialect(reasoning_back="reasoning_details"),
     "vllm": Dialect(strict=False),
@@ -232,7 +235,7 @@ class OpenAIChat(HttpModelClient):
         )
 
     def _messages(self, request: StreamRequest, model: str) -> msgspec.Raw:
-        messages = request.messages
+        messages = fitting_ids(request.messages, self.dialect.ids)
         back = self.dialect.reasoning_back
         states = open_exchange(messages, f"{self.provider}:{model}") if back else {}
         pieces = encode_with_state(messages, states, _MEMO, _encode_message, _assistant, _mergeable)

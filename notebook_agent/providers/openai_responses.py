@@ -27,6 +27,7 @@ from notebook_agent.core.request import (
     ToolConstraint,
     ToolSchema,
 )
+from notebook_agent.providers.call_ids import RESPONSES_IDS, fitting_ids
 from notebook_agent.providers.client import HttpModelClient, hide, unsupported
 from notebook_agent.providers.encoding import (
     Encoded,
@@ -141,9 +142,10 @@ class OpenAIResponses(HttpModelClient):
     ) -> tuple[str, bytes]:
         """The request body, from bytes kept beside the messages."""
         model = options.model or self._model
-        states = open_exchange(request.messages, f"{self.provider}:{model}")
+        messages = fitting_ids(request.messages, RESPONSES_IDS)
+        states = open_exchange(messages, f"{self.provider}:{model}")
         pieces = encode_with_state(
-            request.messages, states, _MEMO, _encode_message, _assistant, lambda r: r == "user"
+            messages, states, _MEMO, _encode_message, _assistant, lambda r: r == "user"
         )
         body: dict[str, Any] = {
             "model": model,
