@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,6 +23,7 @@ __all__ = [
     "Insertion",
     "InsertionError",
     "insert",
+    "known_as",
     "literal_brace",
     "look_up",
     "no_text",
@@ -29,14 +31,16 @@ __all__ = [
     "value_text",
 ]
 
-_PATH: Final = r"(?:\.[^\W\d]\w*|\[\s*(?:-?\d+|\"[^\"\n]*\"|'[^'\n]*')\s*\])"
+# A candidate for an identifier: \w leaves out the vowel signs and accents that many scripts have.
+_WORD: Final = r"[^\W\d][^\x00-/:-@\[-^`{-\x7f\s]*"
+_PATH: Final = rf"(?:\.{_WORD}|\[\s*(?:-?\d+|\"[^\"\n]*\"|'[^'\n]*')\s*\])"
 # Not after $ (a workflow's ${{ x }}), not inside three braces (an f-string's {{{x}}}).
 _INSERT: Final = re.compile(
-    rf"(?P<escaped>\\\{{\{{)|(?<![${{])\{{\{{[ \t]*(?P<name>[^\W\d]\w*)(?P<path>{_PATH}*)[ \t]*\}}\}}(?!\}})"
+    rf"(?P<escaped>\\\{{\{{)|(?<![${{])\{{\{{[ \t]*(?P<name>{_WORD})(?P<path>{_PATH}*)[ \t]*\}}\}}(?!\}})"
 )
 _STEP: Final = re.compile(_PATH)
 _HINT: Final = "To send the braces as they are, begin the cell with:\n%%agent --raw"
-_SINGLE: Final = re.compile(r"(?<!\{)\{([^\W\d]\w*)\}(?!\})")
+_SINGLE: Final = re.compile(rf"(?<!\{{)\{{({_WORD})\}}(?!\}})")
 
 
 class InsertionError(InputRejected):
@@ -100,6 +104,8 @@ def insert(
     def replace(match: re.Match[str]) -> str:
         if match["escaped"]:
             return place("{{")
+        if not _is_named(match):
+            return match[0]
         expression = match["name"] + match["path"]
         try:
             value = _look_up(match["name"], match["path"], namespace, where)
@@ -123,7 +129,7 @@ def placeholders(body: str) -> tuple[str, ...]:
         >>> placeholders("{{a.b}} {{c}} \\\\{{d}} {{a}}")
         ('a', 'c')
     """
-    found = (m["name"] for m in _INSERT.finditer(body) if not m["escaped"])
+    found = (m["name"] for m in _INSERT.finditer(body) if not m["escaped"] and _is_named(m))
     return tuple(dict.fromkeys(found))
 
 
@@ -134,12 +140,22 @@ def look_up(expression: str, namespace: Mapping[str, Any]) -> Any:
         LookupError: It is no such expression, or it leads nowhere; the text says why.
     """
     match = _INSERT.fullmatch(f"{{{{{expression}}}}}")
-    if match is None or match["escaped"]:
+    if match is None or match["escaped"] or not _is_named(match):
         raise LookupError(f"{expression!r} names no variable")
     try:
         return _look_up(match["name"], match["path"], namespace, "in this notebook")
     except _NotThere as problem:
         raise LookupError(str(problem)) from None
+
+
+def known_as(name: str, namespace: Mapping[str, Any]) -> str:
+    """A name as Python keeps it: in NFKC, unless it is there as it was typed."""
+    return name if name in namespace else unicodedata.normalize("NFKC", name)
+
+
+def _is_named(match: re.Match[str]) -> bool:
+    attributes = (one[1:] for one in _STEP.findall(match["path"]) if one[0] == ".")
+    return match["name"].isidentifier() and all(one.isidentifier() for one in attributes)
 
 
 class _NotThere(Exception):  # it never leaves this module
@@ -148,14 +164,14 @@ class _NotThere(Exception):  # it never leaves this module
 
 def _look_up(name: str, path: str, namespace: Mapping[str, Any], where: str) -> Any:
     try:
-        value = namespace[name]
+        value = namespace[known_as(name, namespace)]
     except KeyError:
         raise _NotThere(f"there is no variable {name!r} {where}") from None
     done = name
     for step in _STEP.findall(path):
         try:
-            value = getattr(value, step[1:]) if step[0] == "." else _item(value, step)
-        except Exception as error:  # noqa: BLE001  # a user object may raise anything
+            value = _step(value, step)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # a user object may raise anything
             why = f"{done}{step} failed: {type(error).__name__}: {str(error)[:120]}"
             raise _NotThere(why) from None
         done += step
@@ -169,11 +185,13 @@ def _text_of(expression: str, value: Any, ahead: Callable[[str, Any], None] | No
         return clean_text(value_text(value))
     except AgentError:
         raise
-    except Exception as error:  # noqa: BLE001  # a user object may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # a user object may raise anything
         raise _NotThere(no_text(value, error)) from None
 
 
-def _item(value: Any, step: str) -> Any:
+def _step(value: Any, step: str) -> Any:
+    if step[0] == ".":
+        return getattr(value, unicodedata.normalize("NFKC", step[1:]))
     return value[ast.literal_eval(step[1:-1].strip())]
 
 
@@ -188,7 +206,7 @@ def value_text(value: Any) -> str:
     return str(value)
 
 
-def no_text(value: Any, error: Exception) -> str:
+def no_text(value: Any, error: BaseException) -> str:
     """Why a value has no text, in words."""
     said = "" if isinstance(error, RecursionError) else str(error)[:120]
     why = f"{type(error).__name__}: {said}" if said else type(error).__name__

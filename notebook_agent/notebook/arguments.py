@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import builtins
 import keyword
+import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from notebook_agent.notebook.option import (
@@ -135,6 +137,8 @@ def parse_cell(line: str, names: Mapping[str, Any] | None = None) -> CellOptions
             "--tools and --no-tools contradict each other.\n"
             f"Type:  %%agent --tools {','.join(options.tools)}"
         )
+    if options.into is not None:  # as Python keeps a name
+        options = replace(options, into=unicodedata.normalize("NFKC", options.into))
     if options.into is not None and (
         not options.into.isidentifier() or keyword.iskeyword(options.into)
     ):
@@ -142,7 +146,7 @@ def parse_cell(line: str, names: Mapping[str, Any] | None = None) -> CellOptions
             f"--into needs the name of a variable; {options.into!r} is none.\n"
             "Type:  %%agent --into answer"
         )
-    if options.into in TAKEN:
+    if options.into in TAKEN or re.fullmatch("__.+__", options.into or ""):
         raise UsageError(
             f"--into {options.into} would hide a name that Python or the notebook needs.\n"
             "Type:  %%agent --into answer"

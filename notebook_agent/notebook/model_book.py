@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from notebook_agent.core.interpolate import known_as
 from notebook_agent.errors import ConfigError
 from notebook_agent.providers.base import ModelClient, full_name
 
@@ -105,7 +106,7 @@ class ModelBook:
             return self._clients.setdefault(name, made)
 
     def _own(self, variable: str) -> ModelClient:
-        value = self._namespace.get(variable)
+        value = self._namespace.get(known_as(variable, self._namespace))
         if not isinstance(value, ModelClient):
             raise ConfigError(
                 f"@{variable} is no model: a variable of this notebook that holds a client.\n"

@@ -111,6 +111,9 @@ def parse_options(
         InsertionError: A ``{{name}}`` that is not there.
     """
     words = _words(command, line, names)
+    for word in words[: words.index("--")] if "--" in words else words:
+        if _one_dash_short(word, table):
+            raise _no_option(command, words, table, word)
     parser = _Parser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for option in table:
         _add(parser, option)
@@ -167,6 +170,16 @@ def _split(command: str, line: str) -> list[str]:
                 if command == "%%agent"
                 else f"A quote is left open in:  {command} {line.strip()}\nType:  {command}?"
             ) from None
+
+
+def _one_dash_short(word: str, table: Sequence[Option]) -> bool:
+    """``-session=x`` is no ``-s ession=x``: it would be taken, and a request sent."""
+    bare = word.partition("=")[0][1:].replace("_", "-")
+    if len(bare) < 3 or word[0] != "-" or word[1] == "-":
+        return False
+    known = {f[2:] for option in table for f in option.flags if f.startswith("--")}
+    pairs = any(option.kind == "pair" for option in table)
+    return bare in known or (pairs and bare.replace("-", "_") in PARAMETERS)
 
 
 class _Unread(Exception):
@@ -272,22 +285,35 @@ def _no_option(
 ) -> UsageError:
     flag, eq, attached = unknown.partition("=")
     bare = flag.lstrip("-").replace("-", "_")
-    flags = [f for option in table for f in option.flags]
+    spelled = {f.lstrip("-"): f for option in table for f in option.flags}
     at = list(words).index(unknown)
     follow = words[at + 1 : at + 2]
     value = attached if eq else (follow[0] if follow and not follow[0].startswith("-") else "")
     takes_pairs = any(o.kind == "pair" for o in table)
-    parameter = nearest(bare, PARAMETERS) if takes_pairs else None
-    close = nearest(flag, flags)
-    if parameter and not (close and close.strip("-") == bare):
+    parameter = _meant(bare, PARAMETERS) if takes_pairs else None
+    close = _meant(bare.replace("_", "-"), spelled)
+    if parameter and not (close and _alike(close, bare) >= _alike(parameter, bare)):
         rest = words[at + (1 if eq or not value else 2) :]
         fixed = [*words[:at], "-p", f"{parameter}={value or '1'}", *rest]
         to_type = _line(command, fixed)
     elif close:
-        to_type = _line(command, [*words[:at], close + eq + attached, *words[at + 1 :]])
+        to_type = _line(command, [*words[:at], spelled[close] + eq + attached, *words[at + 1 :]])
     else:
         to_type = f"{command}?"
     return UsageError(f"{command} has no option {flag}.\nType:  {to_type}")
+
+
+def _meant(word: str, words: Iterable[str]) -> str | None:
+    """The one word that this is the beginning of, else the nearest."""
+    known = list(words)
+    begun = [one for one in known if len(word) > 2 and one.startswith(word)]
+    return begun[0] if len(begun) == 1 else nearest(word, known)
+
+
+def _alike(one: str, other: str) -> float:
+    """How like two words are, letters only; one that begins with the other is the likest."""
+    first, second = (re.sub("[-_]", "", word).lower() for word in (one, other))
+    return difflib.SequenceMatcher(None, first, second).ratio() + one.startswith(other)
 
 
 def _unread(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from notebook_agent.core.interpolate import look_up
+from notebook_agent.core.interpolate import known_as, look_up
 from notebook_agent.core.messages import Message
 from notebook_agent.core.policy import RuntimePolicy
 from notebook_agent.core.request import RequestOptions, TurnMode
@@ -20,6 +20,7 @@ from notebook_agent.errors import ConfigError, ContextExceeded, InputRejected
 from notebook_agent.notebook.arguments import CellOptions, UsageError, nearest, own_names
 from notebook_agent.notebook.formats import INSTRUCTIONS
 from notebook_agent.notebook.interpolate import Inserted, insert, literal_brace
+from notebook_agent.notebook.place import writable_place
 from notebook_agent.notebook.with_values import cells_message, values_message
 from notebook_agent.providers.base import ModelClient, full_name
 
@@ -100,6 +101,8 @@ def plan_run(agent: SessionCore, body: str, options: CellOptions) -> Plan:
         raise InputRejected(
             "The prompt is empty; nothing was sent.\nType it below the line, or:  %agent ask TEXT"
         )
+    if options.record is not None:  # said now, not when the reply is paid for
+        writable_place(options.record, "%%agent --record run.jsonl")
     notices = agent.start_notices(session, model) + _brace_note(agent, body, options)
     return Plan(
         text=inserted.text,
@@ -272,7 +275,7 @@ def find_function(
     Raises:
         UsageError: There is none of that name.
     """
-    value = namespace.get(name)
+    value = namespace.get(known_as(name, namespace))
     if value is not None and (callable(value) or is_tool(value)):
         return value
     callables = [n for n in own_names(namespace) if callable(namespace[n])]

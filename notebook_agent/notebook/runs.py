@@ -61,7 +61,8 @@ class Prepared:
     def background(self) -> BackgroundRun:
         """Start and go on."""
         handle = self.driver.background()
-        self.agent.background = [h for h in self.agent.background if not h.done] + [handle]
+        alive = {h: name for h, name in self.agent.background.items() if not h.done}
+        self.agent.background = {**alive, handle: self.session}
         return handle
 
 
@@ -78,6 +79,7 @@ class NullView:
 
     def open(self) -> None: ...
     def tick(self) -> None: ...
+    def rung_by(self, ring: Callable[[], None]) -> None: ...
     def close(self, outcome: Outcome) -> None: ...
 
 
@@ -111,9 +113,13 @@ class RunVerbs(SessionCore):
         return dry_run(self, plan_run(self, text, options))
 
     def stop(self, session: str | None = None) -> Report:
-        """Stop what runs: background runs, or a run of another thread."""
+        """Stop what runs: background runs, or a run of another thread.
+
+        Args:
+            session: Only what runs in this one; None = all background runs.
+        """
         runtime = self._runtimes.get(session or self.current)
-        running = [h for h in self.background if not h.done]
+        running = [h for h, s in self.background.items() if not h.done and session in (None, s)]
         for handle in running:
             handle.cancel()
         if runtime is not None and runtime.active is not None:
@@ -129,6 +135,11 @@ class RunVerbs(SessionCore):
         Raises:
             AgentError: Refused; two or three lines.
         """
+        if options.background and options.format == "code":
+            raise UsageError(
+                "--background ends its cell at once, so no next cell can be proposed.\n"
+                "Type:  %%agent -f code"
+            )
         plan = plan_run(self, body, options)
         runtime = self.runtime(plan.session)
         if runtime.active is not None:
@@ -140,7 +151,18 @@ class RunVerbs(SessionCore):
             result: RunResult = await runtime.arun(plan.text, **plan.arguments())
             return result
 
-        return self.driven(start, runtime, plan)
+        async def alone() -> RunResult:
+            """Nobody comes after a background run: what its options ask for is done here."""
+            try:
+                result = self._formatted(await start(), options)
+            except AgentError as error:
+                self.note_error(error)
+                self._keep(getattr(error, "result", None), options, plan.session)
+                raise
+            self._keep(result, options, plan.session)
+            return result
+
+        return self.driven(alone if options.background else start, runtime, plan)
 
     def driven(self, start: Start, runtime: Any, plan: Plan) -> Prepared:
         """The driver and the view of a run."""
@@ -197,34 +219,42 @@ class RunVerbs(SessionCore):
             FormatError: The reply had to be JSON and is none.
         """
         self.last_error = None
-        if run.options.schema is None:  # with a schema the engine has judged the reply
-            result = with_format(result, run.options.format)
-        self.bind(result, run.options.into)
+        result = self._formatted(result, run.options)
+        self.bind(result)
         if run.options.format == "code" and result.status is RunStatus.COMPLETED:
             self.propose(code_of(result.text) or result.text)
-        if run.options.record:
-            self.write_record(result, run.options.record, run.session)
+        self._keep(result, run.options, run.session)
         return result
+
+    def _formatted(self, result: RunResult, options: CellOptions) -> RunResult:
+        # With a schema the engine has judged the reply.
+        return with_format(result, options.format) if options.schema is None else result
 
     def failed(self, error: AgentError, run: Prepared) -> None:
         """Keep the error for ``why`` and bind what there is of a result."""
         self.note_error(error)
         result = getattr(error, "result", None)
         if isinstance(result, RunResult):
-            self.bind(result, run.options.into)
-            if run.options.record:
-                self.write_record(result, run.options.record, run.session)
+            self.bind(result)
+            self._keep(result, run.options, run.session)
 
-    def bind(self, result: RunResult, into: str | None) -> None:
-        """``_``, ``Out[n]`` and ``--into NAME``: the same object, nothing displayed."""
+    def _keep(self, result: Any, options: CellOptions, session: str) -> None:
+        """``--into`` and ``--record``, of whatever end."""
+        if not isinstance(result, RunResult):
+            return
+        if options.into:
+            self.namespace[options.into] = result
+        if options.record:
+            self.write_record(result, options.record, session)
+
+    def bind(self, result: RunResult) -> None:
+        """``_`` and ``Out[n]``: the same object as of ``--into``, nothing displayed."""
         hook = getattr(self.shell, "displayhook", None)
         if hook is not None and hasattr(hook, "update_user_ns"):
             hook.update_user_ns(result)  # Out[n] too; leaves a `_` of the user's own alone
         # A loop's `for _ in ...` is no reason to lose the result; a function called _ is.
         if self.namespace.get("_") is not result and not callable(self.namespace.get("_")):
             self.namespace["_"] = result
-        if into:
-            self.namespace[into] = result
 
     def propose(self, code: str) -> None:
         """Put code into the next cell; it is never run."""

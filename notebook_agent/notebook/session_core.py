@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from notebook_agent.core.compaction import CompactionPolicy
 from notebook_agent.core.context import TokenCounter
+from notebook_agent.core.interpolate import known_as, no_text, value_text
 from notebook_agent.core.policy import RuntimePolicy
 from notebook_agent.core.request import RequestOptions
 from notebook_agent.core.session import Run, Session
@@ -70,7 +71,7 @@ class SessionCore:
         self.options = RequestOptions()
         self.said: set[str] = set()
         self.last_error: AgentError | None = None
-        self.background: list[Any] = []
+        self.background: dict[Any, str] = {}  # handle -> its session
         self.shown: dict[str, Any] = {}
         self.views: dict[str, Any] = {}  # session -> the view of its newest run
         self.mcp_servers: dict[str, Any] = {}
@@ -111,17 +112,21 @@ class SessionCore:
         """A system prompt as given, or the text of ``@variable``.
 
         Raises:
-            UsageError: There is no such variable.
+            UsageError: There is no such variable, or it has no text.
         """
         if not text.startswith("@"):
             return text
-        name = text[1:]
+        name = known_as(text[1:], self.namespace)
         if name not in self.namespace:
             raise UsageError(
                 f"--system: there is no variable {name!r} in this notebook. Nothing was sent.\n"
                 f'Type:  {name} = "..."     in a cell of its own'
             )
-        return str(self.namespace[name])
+        try:
+            return value_text(self.namespace[name])
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # a user object may raise anything
+            why = no_text(self.namespace[name], error)
+            raise UsageError(f"--system: @{name}: {why}. Nothing was sent.") from None
 
     # ---- models ------------------------------------------------------------------------------
 

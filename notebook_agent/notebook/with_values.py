@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from notebook_agent.core.interpolate import look_up, no_text
+from notebook_agent.core.interpolate import known_as, look_up, no_text
 from notebook_agent.core.messages import ImagePart, Message, Role, TextPart
 from notebook_agent.core.pixels import SUFFIXES
 from notebook_agent.core.text import clean_text
@@ -63,8 +63,8 @@ def values_message(
 
 
 def _value(name: str, namespace: Mapping[str, Any]) -> Any:
-    if name in namespace:
-        return namespace[name]
+    if known_as(name, namespace) in namespace:
+        return namespace[known_as(name, namespace)]
     if name.lower().endswith(SUFFIXES):
         return Path(name)
     why = f"there is no variable {name!r} in this notebook"
@@ -89,7 +89,7 @@ def _shown(name: str, value: Any) -> tuple[ImagePart | None, str]:
         return picture, describe(value) if picture is None else ""
     except AgentError:
         raise
-    except Exception as error:  # noqa: BLE001  # a user object may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # a user object may raise anything
         raise InputRejected(
             f"--with: {name}: {no_text(value, error)}. Nothing was sent.\n"
             "Type:  text = ...     in a cell of its own, then  %%agent --with text"

@@ -67,6 +67,16 @@ def test_all_options_read():
         ("--into 2x", "2x", "%%agent --into answer"),
         ("--system 'open", "quote", "%%agent"),
         ("--raw=yes", "--raw", "%%agent --raw"),
+        ("--maxtokens 5", "--maxtokens", "%%agent --max-tokens 5"),
+        ("--max_tokens 5", "--max_tokens", "%%agent --max-tokens 5"),
+        ("--max-output-tokens 5", "--max-output", "%%agent -p max_output_tokens=5"),
+        ("--temp 1", "--temp", "%%agent -p temperature=1"),
+        ("--back", "--back", "%%agent --background"),
+        ("-session=x", "-session", "%%agent --session=x"),
+        ("-model x", "-model", "%%agent --model x"),
+        ("-temperature 0.5", "-temperature", "%%agent -p temperature=0.5"),
+        ("-max_turns 3", "-max_turns", "%%agent --max-turns 3"),
+        ("--into __builtins__", "__builtins__", "%%agent --into answer"),
     ],
 )  # fmt: skip
 def test_N11_two_lines_and_the_line_to_type(line, says, types):
@@ -79,6 +89,16 @@ def test_N11_two_lines_and_the_line_to_type(line, says, types):
     typed = rest[0].removeprefix("Type:  ")
     if typed.startswith("%%agent") and "?" not in typed:
         parse_cell(typed.removeprefix("%%agent"))  # what it says to type can be read
+
+
+def test_a_value_may_stand_right_behind_a_short_option():
+    """Only a long option's own name with one dash is refused."""
+    assert parse_cell("-sname").session == "name"
+    assert parse_cell("-wdf -mscripted:x").with_ == ("df",)
+
+
+def test_into_is_the_name_as_python_keeps_it():
+    assert parse_cell("--into re\u0301ponse").into == "r\u00e9ponse"
 
 
 def test_help_names_every_option():

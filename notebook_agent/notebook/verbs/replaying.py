@@ -5,11 +5,13 @@ Source: notebook side, commands; Turn FSM, "Determinism" (B58, B59).
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
 from notebook_agent.errors import AgentError
 from notebook_agent.notebook.arguments import UsageError
+from notebook_agent.notebook.place import place
 from notebook_agent.notebook.report import Report
 from notebook_agent.notebook.runs import RunVerbs
 
@@ -21,7 +23,8 @@ def write_run_file(agent: RunVerbs, run_id: str, path: str, session: str | None 
     from notebook_agent.engine.store.jsonl import export_runs  # noqa: PLC0415  # only when asked
 
     runtime = agent.runtime(session)
-    return export_runs(runtime.store, runtime.session.id, path, run_ids=[run_id])
+    target = place(path, "%agent record run.jsonl")
+    return export_runs(runtime.store, runtime.session.id, target, run_ids=[run_id])
 
 
 class ReplayVerbs(RunVerbs):
@@ -33,8 +36,9 @@ class ReplayVerbs(RunVerbs):
             raise UsageError("record needs a file.\nType:  %agent record run.jsonl")
         found = self.find_run(run)
         written = write_run_file(self, found.id, path)
+        typed = shlex.quote(str(written))
         return Report(
-            f"run {found.id} is in {written}; check it with:  %agent replay {path} --check"
+            f"run {found.id} is in {written}; check it with:  %agent replay {typed} --check"
         )
 
     def prepare_replay(
@@ -47,6 +51,7 @@ class ReplayVerbs(RunVerbs):
         """``--check`` and ``--step`` read the file; else the run is driven again."""
         if path is None:
             raise UsageError("replay needs a file.\nType:  %agent replay run.jsonl --check")
+        place(path, "%agent replay run.jsonl --check")
         if step:
             return self.replay_steps(path)
         if check or speed is None:
@@ -97,4 +102,5 @@ class ReplayVerbs(RunVerbs):
 
         if path is None:
             raise UsageError("export needs a file.\nType:  %agent export talk.md")
+        place(path, "%agent export talk.md")
         return export_session(self, path, redact=redact, session=session)
