@@ -122,10 +122,11 @@ class Situation:
 
     @property
     def hint(self) -> float | None:
-        """Seconds of ``Retry-After`` when given and honoured."""
-        if not self.rate_limit.respect_retry_after:
+        """Seconds of ``Retry-After`` when given, honoured and a time at all (R01)."""
+        hint: float | None = getattr(self.error, "retry_after", None)
+        if hint is None or not self.rate_limit.respect_retry_after:
             return None
-        return getattr(self.error, "retry_after", None)
+        return hint if hint >= 0 else None  # NaN is not: a client of one's own may give anything
 
     @property
     def hint_too_long(self) -> bool:

@@ -6,6 +6,7 @@ Source: LLM turn, "Building the request" (L1, L16, K06).
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from notebook_agent.core.messages import Message, MessagePart, Role, TextPart, ToolCallPart
 from notebook_agent.core.text import clean_json, clean_text
@@ -39,10 +40,19 @@ def sendable(message: Message) -> Message | None:
     """
     if message.role is not Role.ASSISTANT:
         return message if message.parts else None
-    kept = [p for p in message.parts if not (isinstance(p, TextPart) and not p.text.strip())]
+    kept = [p for p in message.parts if not (isinstance(p, TextPart) and _blank(p.text))]
     if len(kept) == len(message.parts):
         return message if kept else None
     return replace(message, parts=tuple(kept)) if kept else None
+
+
+# Not white space to Python, nothing at all to a reader, and refused like an empty text (K06).
+_UNSEEN: Final = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff"))
+
+
+def _blank(text: str) -> bool:
+    # no reply of any length is translated: the first visible character decides
+    return not text[:64].translate(_UNSEEN).strip() and not text.translate(_UNSEEN).strip()
 
 
 def with_call_ids(message: Message) -> Message:

@@ -44,6 +44,15 @@ def test_R01_the_wait_of_the_handler_is_what_the_header_says(headers, waited):
     assert [x.delay_s for x in turn.of(ev.AttemptFailed)] == [pytest.approx(waited)]
 
 
+@pytest.mark.parametrize("hint", [float("nan"), -4.0, -0.5])
+def test_R01_a_hint_that_is_no_time_is_the_default_delay(hint):
+    """A client of one's own may put anything into ``retry_after``."""
+    limited = ProviderError(ErrorKind.RATE_LIMITED, "slow", status=429, retry_after=hint)
+    turn = run_virtual(Turn([limited, text_events("ok")]).run())
+    assert turn.error is None
+    assert turn.took == pytest.approx(5.0)
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -553,8 +553,11 @@ def test_K01_interrupt_while_a_tool_runs() -> None:
 
 @pytest.mark.parametrize(
     "reply",
-    [Reply(text="\n "), Reply(text="", thinking="hm"), Reply(text="\u3000"), Reply(text="")],
-)
+    [
+        Reply(text="\n "), Reply(text="", thinking="hm"), Reply(text="\u3000"), Reply(text=""),
+        Reply(text="\u200b"), Reply(text=" \ufeff\n\u2060\u200d "), Reply(text="\u200c" * 200),
+    ],
+)  # fmt: skip
 def test_K06_a_blank_reply_is_kept_in_the_trail_and_left_out_of_requests(reply) -> None:
     runtime = make([reply, "Words."])
     result = run(runtime, "one")
