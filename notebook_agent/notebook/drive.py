@@ -1,8 +1,9 @@
 """RunDriver: one run on the engine, driven from the kernel's thread.
 
-The driver ticks 30 times a second: it serves the kernel road, drains the engine's events into
-the view and does all widget, display and print calls, so that output lands in its own cell. The
-tick is also what lets an interrupt through: a cell that only waits on a future is not woken.
+The driver ticks, at most 30 times a second and when there is something to do (``naps``): it serves
+the kernel road, drains the engine's events into the view and does all widget, display and print
+calls, so that output lands in its own cell. The tick is also what lets an interrupt through: a
+cell that only waits on a future is not woken.
 
 Source: notebook side, running a cell (D2-D6, F11); cases K03, K04, N05, N08.
 """
@@ -27,11 +28,11 @@ from notebook_agent.engine.cancel import CancelSignal
 from notebook_agent.errors import AgentError, Cancelled
 from notebook_agent.notebook.internal import internal_error
 from notebook_agent.notebook.kernel_loop import EngineDriver, Work
+from notebook_agent.notebook.naps import TICK_S, LoopNaps, ThreadNaps, wake_when_done
 from notebook_agent.notebook.road import KernelRoad
 
 __all__ = ["DRAIN_S", "TICK_S", "BackgroundRun", "Outcome", "RunDriver", "View"]
 
-TICK_S: Final = 1 / 30
 DRAIN_S: Final = 0.8
 # An interrupt between a cell's end and the kernel's reply makes ipykernel lose the reply, and the
 # cell then runs for ever: a second press this soon after the first is taken by the cell itself.
@@ -49,8 +50,17 @@ class View(Protocol):
         """First paint, before the first event."""
         ...
 
-    def tick(self) -> None:
-        """Drain the engine's events, reduce them, show the newest state."""
+    def tick(self) -> float | None:
+        """Drain the engine's events, reduce them, show the newest state.
+
+        Returns:
+            For how long the next tick may be put off, seconds, by who rings when something comes;
+            None for the usual ``TICK_S``.
+        """
+        ...
+
+    def rung_by(self, ring: Callable[[], None]) -> None:
+        """What to call, from any thread, when something comes that should be shown."""
         ...
 
     def close(self, outcome: Outcome) -> None:
@@ -61,6 +71,7 @@ class View(Protocol):
 class _NoView:
     def open(self) -> None: ...
     def tick(self) -> None: ...
+    def rung_by(self, ring: Callable[[], None]) -> None: ...
     def close(self, outcome: Outcome) -> None: ...
 
 
@@ -114,14 +125,14 @@ class RunDriver:
         with self._road.served():
             self._drawn(self._view.open)
             work = self._begin()
-            wake = _wake_when_done(work)
+            naps = LoopNaps(work)
+            self._rung_by(naps.ring)
             deadline: float | None = None
             mains: set[asyncio.Future[None]] = set()  # main tools that are async
             while not work.done():
                 try:
                     mains |= {asyncio.ensure_future(one) for one in self._road.serve()}
-                    self._show()
-                    await asyncio.wait({wake}, timeout=TICK_S)
+                    await naps.nap(self._show())
                 except (asyncio.CancelledError, KeyboardInterrupt):
                     deadline = self._interrupt(deadline)
                 except BaseException:  # nobody drives the run on: its session must not stay busy
@@ -149,15 +160,14 @@ class RunDriver:
         with self._road.served():
             self._drawn(self._view.open)
             work = self._begin()
-            wake = threading.Event()
-            work.add_done_callback(lambda _w: wake.set())
+            naps = ThreadNaps(work)
+            self._rung_by(naps.ring)
             deadline: float | None = None
             while not work.done():
                 try:
                     for awaitable in self._road.serve():
                         _refuse_async(awaitable)
-                    self._show()
-                    wake.wait(TICK_S)
+                    naps.nap(self._show())
                 except KeyboardInterrupt:
                     deadline = self._interrupt(deadline)
                 except BaseException:  # as above
@@ -190,18 +200,26 @@ class RunDriver:
 
         return self._engine.submit(caught())
 
-    def _show(self) -> None:
-        self._print_caught()
-        self._drawn(self._view.tick)
+    def _rung_by(self, ring: Callable[..., None]) -> None:
+        """Who sleeps between two ticks is woken by the view's news and by work on the road."""
+        self._drawn(lambda: self._view.rung_by(ring))
+        self._road.rung_by(ring)
 
-    def _drawn(self, draw: Callable[[], None]) -> None:
+    def _show(self) -> float:
+        """Draw; how long the next tick may be put off."""
+        self._print_caught()
+        nap = self._drawn(self._view.tick)
+        return TICK_S if nap is None or self._road.asking else nap
+
+    def _drawn(self, draw: Callable[[], float | None]) -> float | None:
         """A view that breaks must not take the run with it, or leave it running unseen."""
         try:
-            draw()
+            return draw()
         except Exception as error:
             log.exception("the view failed; the run goes on without it")
             self._view = _NoView()
             sys.stdout.write(f"the view failed ({type(error).__name__}); the run goes on\n")
+            return None
 
     def _print_caught(self) -> None:
         printed = self._printed
@@ -258,12 +276,13 @@ class RunDriver:
             self._print_caught()
             self._drawn(lambda: self._view.close(outcome))
 
-    def tick(self) -> None:
-        """One tick of a background run."""
-        if not self._closed:
-            for awaitable in self._road.serve():
-                _refuse_async(awaitable)
-            self._show()
+    def tick(self) -> float:
+        """One tick of a background run; how long the next may be put off."""
+        if self._closed:
+            return TICK_S
+        for awaitable in self._road.serve():
+            _refuse_async(awaitable)
+        return self._show()
 
 
 @contextmanager
@@ -307,24 +326,6 @@ def _refuse_async(awaitable: Any) -> None:
         awaitable.close()
 
 
-def _wake_when_done(work: Work[Any]) -> asyncio.Future[None]:
-    loop = asyncio.get_running_loop()
-    wake: asyncio.Future[None] = loop.create_future()
-
-    def there() -> None:
-        if not wake.done():
-            wake.set_result(None)
-
-    def done(_work: Any) -> None:
-        try:
-            loop.call_soon_threadsafe(there)
-        except RuntimeError:  # that loop is closed: nobody waits
-            return
-
-    work.add_done_callback(done)
-    return wake
-
-
 class BackgroundRun:
     """The handle of ``%%agent --background``.
 
@@ -342,11 +343,11 @@ class BackgroundRun:
         self._ticker = loop.create_task(self._tick())
 
     async def _tick(self) -> None:
-        wake = _wake_when_done(self._work)
+        naps = LoopNaps(self._work)
+        self._driver._rung_by(naps.ring)
         with self._driver._road.served():
             while not self._work.done():
-                self._driver.tick()
-                await asyncio.wait({wake}, timeout=TICK_S)
+                await naps.nap(self._driver.tick())
         self._driver._close(self._driver._outcome(self._work))
 
     @property
@@ -386,7 +387,7 @@ class BackgroundRun:
         return self._wait().__await__()
 
     async def _wait(self) -> RunResult:
-        wake = _wake_when_done(self._work)
+        wake = wake_when_done(self._work)
         while not self._work.done():
             await asyncio.wait({wake}, timeout=TICK_S)
         return self._driver._finish(self._work)

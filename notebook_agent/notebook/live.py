@@ -75,6 +75,8 @@ class LiveObserver(ob.Observer):
         self._lane = ""
         self._lane_turn = 0
         self._parts: deque[str] = deque()
+        self._ring: Callable[[], None] = _nobody
+        self._eager_at: float | None = None
         self._rows_seen = (0, 0)
         self._first_run = len(session.runs) if session else 0
         self._refused = False
@@ -90,6 +92,14 @@ class LiveObserver(ob.Observer):
         )
 
     # ---- the two ends of the queue ----
+
+    def rung_by(self, ring: Callable[[], None]) -> None:
+        """Call this from the engine's thread when there is something to drain."""
+        self._ring = ring
+
+    def ring_for_text(self, at: float | None) -> None:
+        """Text rings too, the first that comes at this time or later; None: only the rest does."""
+        self._eager_at = at
 
     def drain(self) -> list[UiEvent]:
         """Everything since the last drain, deltas of one lane merged; a tick when nothing came."""
@@ -125,6 +135,7 @@ class LiveObserver(ob.Observer):
         with self._lock:
             self._merge()
             self._queue.append(event)
+        self._ring()
 
     def _merge(self) -> None:
         parts = self._parts
@@ -134,23 +145,38 @@ class LiveObserver(ob.Observer):
                 Appended(at=self.now(), lane=self._lane, text=text, turn=self._lane_turn)
             )
 
-    def _delta(self, lane: str, turn: int, text: str) -> None:
+    def _enter(self, lane: str, turn: int) -> None:
         if lane != self._lane or turn != self._lane_turn:
             with self._lock:
                 self._merge()
                 self._lane, self._lane_turn = lane, turn
-        # No lock for a delta: a deque's append is one step, and only this thread changes lanes.
-        self._parts.append(text)
+
+    def _wake(self) -> None:
+        """Text may wake the driver, once it has waited long enough."""
+        if self._eager_at is not None and self.now() >= self._eager_at:
+            self._eager_at = None
+            self._ring()
 
     # ---- callbacks, on the engine's thread ----
+
+    # No lock for a delta: a deque's append is one step, and only this thread changes lanes. No call
+    # either that it can do without: these are the only lines that run for each of them.
 
     def on_text_delta(self, ctx: ob.TextDelta) -> None:
         if ctx.refusal:
             self._refused = True
-        self._delta("text", ctx.turn, ctx.delta)
+        if self._lane != "text" or ctx.turn != self._lane_turn:
+            self._enter("text", ctx.turn)
+        self._parts.append(ctx.delta)
+        if self._eager_at is not None:
+            self._wake()
 
     def on_thinking_delta(self, ctx: ob.ThinkingDelta) -> None:
-        self._delta("thinking", ctx.turn, ctx.delta)
+        if self._lane != "thinking" or ctx.turn != self._lane_turn:
+            self._enter("thinking", ctx.turn)
+        self._parts.append(ctx.delta)
+        if self._eager_at is not None:
+            self._wake()
 
     def on_attempt_reset(self, ctx: ob.AttemptResetInfo) -> None:
         self._put(Voided(at=self.now(), turn=ctx.turn, attempt=ctx.attempt, cause=ctx.cause))
@@ -209,6 +235,10 @@ class LiveObserver(ob.Observer):
             self._put(RowAdded(at=at, row=turn_row(turn, run, number)))
         for one in run.unserved[unserved:]:
             self._put(RowAdded(at=at, row=turn_row(one.turn, run, number, one.outcome)))
+
+
+def _nobody() -> None:
+    """Nobody sleeps."""
 
 
 def _next_state(action: TurnAction) -> Any:

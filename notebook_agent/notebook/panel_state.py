@@ -188,7 +188,7 @@ class Scan:
     blank: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: ``but`` copies in one step
 class PanelState:
     """One run as shown. Made by ``reduce`` only; views read it.
 
@@ -243,6 +243,12 @@ class PanelState:
     rows: tuple[Mapping[str, Any], ...] = ()
     error: Mapping[str, Any] | None = None
     notices: tuple[str, ...] = ()
+
+    def but(self, **changes: Any) -> PanelState:
+        """``dataclasses.replace`` for the way of every delta: a tenth of its time, no check."""
+        made = object.__new__(PanelState)
+        made.__dict__.update(self.__dict__, **changes)
+        return made
 
     @property
     def seconds(self) -> float:

@@ -79,6 +79,8 @@ class KernelRoad:
     _asking: _Question | None = None
     _next: deque[_Job] = field(default_factory=deque)  # a person is asked one thing at a time
     _served_by: int = 0
+    # The newest drivers' bells; a driver that is gone is deaf.
+    _rings: deque[Callable[..., None]] = field(default_factory=lambda: deque(maxlen=8))
 
     # ---- the engine's side ----------------------------------------------------------------
 
@@ -113,6 +115,8 @@ class KernelRoad:
             raise RuntimeError(msg)
         future: asyncio.Future[Any] = loop.create_future()
         self._jobs.put(_Job(loop, future, call, question, asker))
+        for ring in list(self._rings):
+            ring(at_once=True)
         return await future
 
     # ---- the kernel's side ----------------------------------------------------------------
@@ -126,7 +130,17 @@ class KernelRoad:
         finally:
             self._served_by -= 1
             if not self._served_by:
+                self._rings.clear()
                 self._abandon()
+
+    def rung_by(self, ring: Callable[..., None]) -> None:
+        """Who serves is woken by this when there is work: ``ring(at_once=True)``."""
+        self._rings.append(ring)
+
+    @property
+    def asking(self) -> bool:
+        """Whether a person is being asked: the answer is looked for at each tick."""
+        return self._asking is not None or bool(self._next)
 
     def serve(self) -> list[Awaitable[None]]:
         """Do what is waiting; called on each tick in the kernel's thread.

@@ -5,7 +5,7 @@ Source: notebook side, "Running a cell" (D2), "The panel" (D19).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from notebook_agent.core.result import RunResult
@@ -18,13 +18,14 @@ from notebook_agent.errors import (
     TokenBudgetExhausted,
 )
 from notebook_agent.notebook.live import LiveObserver
+from notebook_agent.notebook.naps import NAP_S, TICK_S
 from notebook_agent.notebook.panel_state import PanelState
 from notebook_agent.notebook.reducer import reduce_all
 from notebook_agent.notebook.sinks import Sink
 
-__all__ = ["BURST", "LiveView", "ending_of"]
+__all__ = ["FAST", "LiveView", "ending_of"]
 
-BURST: Final = 8  # deltas in one tick: 240 a second
+FAST: Final = 240  # deltas a second
 
 
 class LiveView:
@@ -39,24 +40,34 @@ class LiveView:
         self.observer = observer
         self.sink = sink
         self.state = PanelState()
-        self._skipped = False
+        self._ticked = observer.now()
 
     def open(self) -> None:
         """First paint, before the first event."""
         self._drain()
         self.sink.open(self.state)
 
-    def tick(self) -> None:
+    def rung_by(self, ring: Callable[[], None]) -> None:
+        """Called when something comes while the driver sleeps."""
+        self.observer.rung_by(ring)
+
+    def tick(self) -> float:
         """Show what happened since the last tick.
 
-        A flush costs the kernel the same whatever it carries. Where text comes faster than
-        anybody reads and nothing else happens, every second tick shows two ticks' worth.
+        A flush costs the kernel the same whatever it carries. Slow text rings as soon as it may be
+        drawn again; where text comes faster than anybody reads, ten flushes a second carry it.
+
+        Returns:
+            ``NAP_S``: whatever cannot wait so long rings.
         """
-        self._skipped = not self._skipped and self.observer.deltas >= BURST
-        if self._skipped:
-            return
+        observer, now = self.observer, self.observer.now()
+        observer.ring_for_text(now + TICK_S)  # before the drain: no delta comes unheard between
+        if observer.deltas >= FAST * max(TICK_S, now - self._ticked):
+            observer.ring_for_text(None)
+        self._ticked = now
         self._drain()
         self.sink.update(self.state)
+        return NAP_S
 
     def close(self, outcome: RunResult | AgentError) -> None:
         """Drain the rest and show the end."""

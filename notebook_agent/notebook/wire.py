@@ -25,6 +25,7 @@ Source: notebook side, "The panel" (D13, D14, D18), "Front ends" (F2, F13).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Any, Final
 
 from notebook_agent.core.text import visible
@@ -61,6 +62,7 @@ class PanelWire:
     def __init__(self, run: int = 0) -> None:
         self.run = run  # counts the runs of a panel; the run's id is not known at the first paint
         self._items: list[Item] = []  # as sent
+        self._seen: tuple[Item, ...] | None = None  # the flow that they are of
         self._json: list[dict[str, Any]] = []
         self._cost = 0
         self._costs: list[int] = []
@@ -109,11 +111,13 @@ class PanelWire:
     def _diff_items(self, state: PanelState) -> list[Op]:
         ops: list[Op] = []
         items, sent = state.items, self._items
-        same = 0
-        for mine, theirs in zip(sent, items, strict=False):
-            if mine is not theirs:
-                break
-            same += 1
+        if items is self._seen:
+            return self._diff_tail(state, cut_text=False)
+        self._seen = items
+        same = len(sent)
+        if sent != list(items[:same]):  # at once: most often all of it stands
+            pairs = zip(sent, items, strict=False)
+            same = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
         if same < len(sent) and (same >= len(items) or not _follows(sent[same], items[same])):
             self._drop(same)
             ops.append({"t": "reset", "keep": same})
@@ -135,9 +139,9 @@ class PanelWire:
                 break
             cut_text = cut_text or isinstance(one, TextBlock) or before is None
             ops.append({"t": "block", "index": index, "item": made})
-        return ops + self._diff_tail(state, cut_text)
+        return ops + self._diff_tail(state, cut_text=cut_text)
 
-    def _diff_tail(self, state: PanelState, cut_text: bool) -> list[Op]:
+    def _diff_tail(self, state: PanelState, *, cut_text: bool) -> list[Op]:
         room = max(0, LIMIT - self._cost)
         if self._clipped:
             room = 0

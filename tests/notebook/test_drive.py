@@ -37,6 +37,9 @@ class SpyView:
     def tick(self):
         self._note("tick")
 
+    def rung_by(self, ring):
+        self.ring = ring
+
     def close(self, outcome):
         self._note(("close", outcome))
 

@@ -11,8 +11,9 @@ from notebook_agent.core import agent_events as ev
 from notebook_agent.core.session import Run, RunStatus, Session, Turn, UnservedTurn
 from notebook_agent.engine import observers as ob
 from notebook_agent.notebook.live import LiveObserver, breaker_view, reduce_all
+from notebook_agent.notebook.naps import NAP_S, TICK_S
 from notebook_agent.notebook.panel_state import Appended, Ask, Ended, Opened, RowAdded, Ticked
-from notebook_agent.notebook.view import BURST, LiveView
+from notebook_agent.notebook.view import LiveView
 from tests.notebook.recorded import A, B, breaker
 
 
@@ -167,34 +168,79 @@ class Kept:
         self.states.append(state)
 
 
-@pytest.mark.parametrize(("deltas", "shown"), [(1, 60), (BURST - 1, 60), (BURST, 30), (100, 30)])
-def test_fast_text_is_shown_at_every_second_tick_and_none_is_lost(deltas: int, shown: int) -> None:
-    """60 ticks: slow text at each of them, fast text at half of them, never later than the next."""
-    observer, sink = LiveObserver(), Kept()
+def driven(rate: int, *, seconds: float = 2.0, stop_at: float = 1e9) -> tuple[list[float], float]:
+    """A driver in steps of a millisecond: when it flushed text, and the longest that any waited.
+
+    It draws when it is rung, at most each ``TICK_S``, and after the nap it was told to take.
+    """
+    clock, rung = [0.0], []
+    observer, sink = LiveObserver(now=lambda: clock[0]), Kept()
     view = LiveView(observer, sink)
+    view.rung_by(lambda: rung.append(clock[0]))
     view.open()
-    sink.states.clear()
-    sent = 0
-    for _ in range(60):
-        for _ in range(deltas):
-            observer.on_text_delta(ob.TextDelta(turn=0, delta=f"{sent} "))
-            sent += 1
-        before = len(sink.states)
-        view.tick()
-        if len(sink.states) > before:
-            assert sink.states[-1].reply().endswith(f"{sent - 1} ")
-    assert len(sink.states) == shown
-    view.tick()  # nothing new came: what waited is shown now
-    assert sink.states[-1].reply().endswith(f"{sent - 1} ")
+    put: list[float] = []  # when each delta came
+    shown, worst, flushes = 0, 0.0, []
+    drawn, nap = 0.0, 0.0
+    for step in range(1, int(seconds * 1000)):
+        clock[0] = now = step / 1000
+        while len(put) < min(now, stop_at) * rate:
+            put.append(now)
+            observer.on_text_delta(ob.TextDelta(0, "x"))
+        if now - drawn >= (TICK_S if rung else nap):
+            rung.clear()
+            drawn, nap = now, view.tick()
+            told = len(sink.states[-1].reply())
+            if told > shown:
+                worst = max(worst, now - put[shown])
+                flushes.append(now)
+            shown = told
+    assert shown == sum(at <= drawn for at in put)  # none is lost
+    return flushes, worst
+
+
+@pytest.mark.parametrize(
+    ("rate", "least", "most"), [(5, 5, 5), (20, 19, 20), (100, 20, 30), (400, 9, 12), (5000, 9, 12)]
+)
+def test_D13_fast_text_is_flushed_ten_times_a_second_slow_text_as_it_comes(
+    rate: int, least: int, most: int
+) -> None:
+    flushes, worst = driven(rate)
+    assert 2 * least - 1 <= len(flushes) <= 2 * most + 1
+    assert worst <= NAP_S + 0.002
+
+
+@pytest.mark.parametrize("rate", [5, 100, 400, 5000])
+def test_D13_the_last_text_before_a_pause_is_shown_within_a_nap(rate: int) -> None:
+    flushes, worst = driven(rate, stop_at=1.0)
+    assert worst <= NAP_S + 0.002
+    assert flushes[-1] <= 1.0 + NAP_S + 0.002
+
+
+def test_the_first_word_after_a_silence_is_shown_at_once() -> None:
+    rung: list[str] = []
+    clock = [0.0]
+    observer = LiveObserver(now=lambda: clock[0])
+    view = LiveView(observer, Kept())
+    view.rung_by(lambda: rung.append("rung"))
+    view.open()
+    view.tick()
+    clock[0] = 0.05
+    observer.on_thinking_delta(ob.ThinkingDelta(0, "hm"))
+    observer.on_thinking_delta(ob.ThinkingDelta(0, "hm"))
+    assert rung == ["rung"]
 
 
 def test_anything_but_text_is_shown_at_once() -> None:
     observer, sink = LiveObserver(), Kept()
     view = LiveView(observer, sink)
+    rung: list[int] = []
+    view.rung_by(lambda: rung.append(1))
     view.open()
     for n in range(3):
         for _ in range(50):
             observer.on_text_delta(ob.TextDelta(turn=0, delta="x "))
+        rung.clear()
         observer.asked(Ask(n, "f()"))
+        assert rung
         view.tick()
         assert sink.states[-1].ask == Ask(n, "f()")

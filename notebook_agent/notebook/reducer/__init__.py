@@ -49,7 +49,7 @@ def reduce(state: PanelState, event: UiEvent) -> PanelState:
         return _on_row(state, event) if isinstance(event, RowAdded) else state
     kind = type(event)
     if kind is not Appended and event.at > state.at:  # text sets it itself: one copy less a flush
-        state = replace(state, at=event.at)
+        state = state.but(at=event.at)
     handler = REDUCERS.get(kind)
     return _settle(handler(state, event) if handler else state)
 

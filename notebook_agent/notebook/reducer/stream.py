@@ -48,7 +48,7 @@ def on_opened(state: PanelState, e: Opened) -> PanelState:
 def on_appended(state: PanelState, e: Appended) -> PanelState:
     """Text or thinking arrived."""
     if not e.text:
-        return state if e.at <= state.at else replace(state, at=e.at)
+        return state if e.at <= state.at else state.but(at=e.at)
     if e.lane == "thinking":
         return _think(state, e)
     if state.tail and state.tail_turn != e.turn:
@@ -56,8 +56,7 @@ def on_appended(state: PanelState, e: Appended) -> PanelState:
     scan = state.scan if state.tail else Scan()
     blocks, tail, scan = split_blocks(state.tail + e.text, scan, e.turn)
     blocks = [block for block in blocks if block.text.strip()]
-    return replace(
-        state,
+    return state.but(
         items=(*state.items, *blocks) if blocks else state.items,
         tail=tail,
         tail_turn=e.turn,
@@ -82,7 +81,7 @@ def _think(state: PanelState, e: Appended) -> PanelState:
     else:
         began = e.at if state.attempt_at is None else state.attempt_at
         items = (*state.items, Thinking(e.turn, e.text, words, began, max(0.0, e.at - began)))
-    return replace(state, items=items, **_arrived(state, e.at, first_text=False))
+    return state.but(items=items, **_arrived(state, e.at, first_text=False))
 
 
 def _runs_on(before: str, after: str) -> bool:
