@@ -146,10 +146,10 @@ def test_rendering_is_linear_in_hostile_text() -> None:
 
 
 def test_five_megabytes_in_one_line() -> None:
-    start = time.process_time()
+    """All of it, in one piece: nothing is cut, doubled or taken for markup."""
     made = render_text("x" * 5_000_000)
-    assert len(made) >= 5_000_000
-    assert time.process_time() - start < 5
+    assert made.count("x") == 5_000_000
+    assert len(made) < 5_001_000
 
 
 @given(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -621,12 +620,9 @@ def test_history_is_encoded_once(api):
         (Message.user, Message.assistant)[i % 2](f"{i}: " + "words " * 30) for i in range(1001)
     )
     first = client.encode(StreamRequest(messages), RequestOptions(), stream=True)
-    start = time.process_time()
     again = client.encode(StreamRequest(messages), RequestOptions(), stream=True)
-    took = time.process_time() - start
     assert first == again
     assert all(len(m.memo) == 1 for m in messages)
-    assert took < 0.05  # a loose bound; bench/wire.py measures it
 
 
 @each_api
