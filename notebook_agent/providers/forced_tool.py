@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from notebook_agent.core import events as e
+from notebook_agent.core.accumulator import parse_arguments
 from notebook_agent.core.messages import TextPart, ToolCallPart
 from notebook_agent.core.request import RequestOptions, ToolSchema
 from notebook_agent.core.response import Ending
+from notebook_agent.core.verdict import OVERRULED_BY_CUT
 
 __all__ = ["TOOL_FORMAT", "ToolAsText", "forced_tool", "turner"]
 
@@ -49,7 +51,7 @@ class ToolAsText:
 
     Text beside the call is no part of the answer and is left out; a reply without the call
     keeps its text, so that what the model said instead is not lost. A second call of the tool
-    is left out: there is one answer.
+    is left out: there is one answer. Arguments that were cut end it as MAX_TOKENS (L41).
     """
 
     def __init__(self, name: str) -> None:
@@ -57,6 +59,8 @@ class ToolAsText:
         self._call: int | None = None
         self._open: int | None = None
         self._said: list[e.StreamEvent] = []
+        self._raw: list[str] = []  # the arguments so far
+        self._ending: Ending | None = None
 
     def wrap(
         self, feed: Callable[[bytes], Iterable[e.StreamEvent]]
@@ -80,9 +84,14 @@ class ToolAsText:
             self._stop(event, out)
         elif isinstance(event, e.MessageDelta):
             self._flush(out)
-            out.append(self._ended(event))
+            event = self._ended(event)
+            self._ending = event.ending or self._ending
+            out.append(event)
         elif isinstance(event, e.MessageStop):
             self._flush(out)
+            if self._cut():
+                word = Ending.MAX_TOKENS.value
+                out.append(e.MessageDelta(word, None, Ending.MAX_TOKENS))
             out.append(event)
         else:
             out.append(event)
@@ -103,6 +112,7 @@ class ToolAsText:
         delta = event.delta
         if isinstance(delta, (e.InputJson, e.ToolCall)):
             if event.index == self._open:
+                self._raw.append(delta.partial_json)
                 out.append(e.IndexedDelta(_LANE, e.Text(delta.partial_json)))
             elif self._call is None:
                 out.append(event)
@@ -115,6 +125,8 @@ class ToolAsText:
     def _stop(self, event: e.PartStop, out: list[e.StreamEvent]) -> None:
         if self._open is not None and event.index in (None, self._open):
             self._open = None
+            if not "".join(self._raw).strip():  # no arguments are {} (S08)
+                out.append(e.IndexedDelta(_LANE, e.Text("{}")))
             out.append(e.PartStop(_LANE))
         elif self._said and self._call is None:
             self._said.append(event)
@@ -126,6 +138,12 @@ class ToolAsText:
         if self._call is None:
             out += self._said
         self._said.clear()
+
+    def _cut(self) -> bool:
+        """Whether the output limit cut the arguments, whatever word the provider has (S09)."""
+        if self._call is None or self._ending not in OVERRULED_BY_CUT:
+            return False
+        return not parse_arguments("".join(self._raw))[0]
 
     def _ended(self, event: e.MessageDelta) -> e.MessageDelta:
         if self._call is None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from notebook_agent.core import events as e
 from notebook_agent.core.accumulator import StreamAccumulator
 from notebook_agent.core.messages import TextPart, ToolCallPart
-from notebook_agent.core.response import Ending
+from notebook_agent.core.response import Ending, StopReason
 from notebook_agent.providers.forced_tool import ToolAsText
 
 
@@ -70,6 +72,31 @@ def test_a_reply_without_the_call_keeps_what_the_model_said():
     other, _ = folded(*call(0, "other", '{"x":1}'), *text(1, "t"), *end())
     assert [c.name for c in other.build().tool_calls] == ["other"]
     assert other.build().text_content() == "t"
+
+
+@pytest.mark.parametrize("word", ["tool_use", "end_turn", None])
+def test_S09_cut_arguments_end_the_reply_at_its_length(word):
+    ending = {"tool_use": Ending.TOOL_CALL, "end_turn": Ending.END_TURN, None: None}[word]
+    last = [e.MessageDelta(word, None, ending, word)] if word else []
+    reply, _ = folded(*call(0, "answer", '{"a":"lor'), *last, e.MessageStop())
+    assert reply.build().text_content() == '{"a":"lor'
+    assert reply.stop_reason is StopReason.MAX_TOKENS
+    assert reply.ending is Ending.MAX_TOKENS
+    assert reply.ended
+
+
+def test_S09_another_ending_keeps_its_word():
+    filtered = e.MessageDelta(None, None, Ending.CONTENT_FILTER, "content_filter")
+    reply, _ = folded(*call(0, "answer", '{"a":"lor'), filtered, e.MessageStop())
+    assert reply.ending is Ending.CONTENT_FILTER
+    assert reply.stop_reason is StopReason.END_TURN
+
+
+def test_S08_a_call_without_arguments_is_an_empty_object():
+    for pieces in ((), ("",), (" ",)):
+        reply, _ = folded(*call(0, "answer", *pieces), *end())
+        assert reply.build().text_content().strip() == "{}"
+        assert reply.ending is Ending.END_TURN
 
 
 def test_S11_a_cut_reply_gets_no_end():
