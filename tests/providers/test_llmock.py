@@ -140,7 +140,7 @@ async def test_faults_in_the_stream_are_failures(fault):
             with pytest.raises(ProviderError) as caught:
                 # the piece is chosen at random: only the name of the last event may be lost, and
                 # then the reply is whole
-                for _ in range(5):
+                for _ in range(30):
                     await streamed(client, LONG)
             assert caught.value.kind is ErrorKind.TRANSPORT, provider
             assert caught.value.is_retryable
