@@ -153,7 +153,8 @@ class LiveObserver(ob.Observer):
 
     def _wake(self) -> None:
         """Text may wake the driver, once it has waited long enough."""
-        if self._eager_at is not None and self.now() >= self._eager_at:
+        eager = self._eager_at  # once: the kernel's thread sets it at its own time
+        if eager is not None and self.now() >= eager:
             self._eager_at = None
             self._ring()
 
