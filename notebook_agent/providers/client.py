@@ -28,7 +28,7 @@ from notebook_agent.providers.http import Answer, Endpoint, Wire, bare
 from notebook_agent.providers.secret import Secret
 from notebook_agent.providers.sse import StreamCaps
 from notebook_agent.providers.transport import HttpSettings, Transport
-from notebook_agent.providers.wire import Decoder, bare_error, load_lenient
+from notebook_agent.providers.wire import UNHEARD_OF, Decoder, bare_error, load_lenient
 
 __all__ = ["HttpModelClient", "hide", "unsupported"]
 
@@ -255,8 +255,9 @@ class HttpModelClient:
             document = load_lenient(body)
         except ValueError:
             document = None
-        if document is not None and self.reply_events(document, out):
-            return out, None
+        with contextlib.suppress(ProviderError, *UNHEARD_OF):  # then it is no reply
+            if document is not None and self.reply_events(document, out):
+                return out, None
         if document is None and _looks_streamed(body):
             # A server that streams whatever it is asked, or mislabels its stream.
             decoder = self.make_decoder("text/event-stream", self._caps)

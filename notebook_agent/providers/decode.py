@@ -5,6 +5,7 @@ Source: LLM turn, "Event routing, exactly" (L5a, L57).
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 from collections.abc import Callable, Mapping
@@ -13,9 +14,16 @@ from typing import Any, Final
 from notebook_agent.core import events as e
 from notebook_agent.core.accumulator import parse_arguments
 from notebook_agent.core.messages import ToolCallPart
-from notebook_agent.errors import ConfigError
+from notebook_agent.errors import ConfigError, ProviderError
 from notebook_agent.providers.errors import error_object
-from notebook_agent.providers.wire import MADE_ID, Decoder, load_lenient, mapping, usage_int
+from notebook_agent.providers.wire import (
+    MADE_ID,
+    UNHEARD_OF,
+    Decoder,
+    load_lenient,
+    mapping,
+    usage_int,
+)
 
 __all__ = ["APIS", "decode_body", "usage_figures"]
 
@@ -56,8 +64,9 @@ def decode_body(data: bytes, api: str, chunk: int | None = None) -> dict[str, An
     module, name = APIS[api]
     decoder = getattr(importlib.import_module(module), name)()
     events: list[e.StreamEvent] = []
-    if whole is not None and hasattr(decoder, "whole") and decoder.whole(whole, events):
-        return _result(events, decoder, api)
+    with contextlib.suppress(ProviderError, *UNHEARD_OF):  # then it is no whole reply
+        if whole is not None and hasattr(decoder, "whole") and decoder.whole(whole, events):
+            return _result(events, decoder, api)
     if whole is not None and events:
         events, decoder = [], getattr(importlib.import_module(module), name)()
     step = chunk or max(len(data), 1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from math import isfinite
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -33,6 +33,7 @@ from notebook_agent.providers.sse import Named, Splitter, SseEvents, StreamCaps
 
 __all__ = [
     "MADE_ID",
+    "UNHEARD_OF",
     "Decoder",
     "Lanes",
     "StreamDecoder",
@@ -47,6 +48,9 @@ __all__ = [
 # Ids that we made because the wire carried none start like this; they are never sent back to a
 # service that has no ids.
 MADE_ID = "made_"
+
+# What reading a document raises whose values have types that nobody expects there.
+UNHEARD_OF: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 T = TypeVar("T")
 
@@ -287,7 +291,7 @@ class StreamDecoder:
         """
         try:
             self.item(payload, out)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        except UNHEARD_OF:
             raise malformed(payload, "a value of a type that the format does not have") from None
 
     def at_end(self, out: list[e.StreamEvent]) -> None:

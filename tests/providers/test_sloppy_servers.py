@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from notebook_agent.errors import ErrorKind
 from notebook_agent.providers.decode import decode_body
 from tests.providers.bodies import (
     BEGIN,
@@ -33,6 +34,7 @@ from tests.providers.bodies import (
     use_block,
 )
 from tests.providers.test_formats import EMPTY, decoder_of
+from tests.providers.test_requests import CLIENTS
 
 CHAT, ANTHROPIC, GEMINI = "openai-chat", "anthropic-messages", "gemini"
 RESPONSES, OLLAMA = "openai-responses", "ollama"
@@ -215,6 +217,32 @@ def test_L56_values_of_unheard_of_types_are_a_malformed_event(api):
     assert decoder.failure is not None
     assert decoder.failure.is_retryable
     assert "does not decode" in decoder.failure.message
+
+
+@pytest.mark.parametrize("api", [CHAT, ANTHROPIC, RESPONSES, GEMINI, OLLAMA])
+def test_B38_a_whole_reply_of_unheard_of_types_is_no_reply(api):
+    odd = {
+        CHAT: {"choices": ["x"]},
+        ANTHROPIC: {
+            "content": [{"type": "text", "text": "a"}],
+            "usage": {"input_tokens": [1]},
+            "stop_reason": "x",
+            "id": {},
+        },
+        RESPONSES: {"output": [{"type": "message", "content": 5}]},
+        GEMINI: {"candidates": [{"content": {"parts": 5}}]},
+        OLLAMA: {"message": {"tool_calls": 5}, "done": True},
+    }[api]
+    client = CLIENTS[api]("m", base_url="http://127.0.0.1:1", provider="t")
+    events, failure = client.decode_reply(json.dumps(odd).encode())
+    if api == ANTHROPIC:  # read field by field: nothing of it is strange enough
+        assert failure is None
+        return
+    assert events == []
+    assert failure is not None
+    assert failure.kind is ErrorKind.DECODE
+    assert not failure.is_retryable
+    assert not decode_body(json.dumps(odd).encode(), api)["complete"]
 
 
 def test_S08_an_empty_call_after_a_block_with_the_same_index():
