@@ -257,6 +257,34 @@ def test_a_damaged_line_in_the_middle_names_its_number(tmp_path):
         read_run_file(file)
 
 
+@pytest.mark.parametrize(("kind", "n", "change"), [
+    ("record", 5, nested("sequence", value={"a": 1})),
+    ("record", 3, nested("turn", value=[])),
+])  # fmt: skip
+def test_B59_values_of_another_type_are_damage_not_a_crash(tmp_path, kind, n, change):
+    file = export_single(tmp_path)
+    edit(file, kind, n, change)
+    with pytest.raises(StoreError, match="is damaged"):
+        check_file(file)
+
+
+def test_B59_an_error_of_another_type_is_damage_not_a_crash(tmp_path):
+    single = MemoryStore()
+    single.create_session(session_row())
+    failed_run(single)
+    file = export_runs(single, "s1", tmp_path / "failed.jsonl", exported_at=T0)
+    edit(file, "record", -1, nested("events", 0, "error", value=True))
+    with pytest.raises(StoreError, match="is damaged"):
+        check_file(file)
+
+
+def test_a_header_whose_session_is_no_object_has_no_session(tmp_path):
+    file = export_single(tmp_path)
+    edit(file, "header", 0, nested("session", value="x"))
+    assert read_run_file(file).session_id == ""
+    assert not check_file(file).ok
+
+
 def test_a_newer_run_file_is_refused_with_the_version_that_wrote_it(tmp_path):
     file = export_single(tmp_path)
     edit(file, "header", 0, lambda line: line.update(schema=9, app_version="7.7.7"))

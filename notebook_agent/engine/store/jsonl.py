@@ -146,6 +146,16 @@ def check_file(path: str | Path) -> ReplayReport:
     Source: Turn FSM, "Determinism" (B59).
     """
     file = read_run_file(path)
+    try:
+        return _report(file)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"{file.path} is damaged: a value in it is of another type than was written "
+            f"({type(error).__name__}: {error}).\nExport the run again."
+        ) from error
+
+
+def _report(file: RunFile) -> ReplayReport:
     reports = [_check(bundle) for bundle in file.runs]
     found = [m for report in reports for m in report.mismatches]
     known = {(m.run_id, m.sequence) for m in found}

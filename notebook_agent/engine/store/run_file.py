@@ -139,7 +139,8 @@ def _header(path: Path, lines: list[bytes]) -> RunFile:
             f"version reads up to {RUN_FILE_SCHEMA}.\n"
             "Upgrade with:  pip install -U notebook-agent"
         )
-    session = line.get("session") or {}
+    told = line.get("session")
+    session = told if isinstance(told, dict) else {}
     return RunFile(
         path=path,
         schema=schema,
