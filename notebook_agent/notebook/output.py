@@ -139,7 +139,7 @@ def frozen_text(state: PanelState) -> str:
     if state.rows:
         foot.append(_audit_text(state))
     foot += [visible(notice) for notice in state.notices]
-    end = "\n".join(foot)
+    end = visible("\n".join(foot))
     room = max(2_000, TEXT_LIMIT - len(end) - 200)
     if len(body) > room:
         body = (

@@ -1,5 +1,5 @@
 """Real people's paths in a real JupyterLab: run, stop, interrupt, retry, re-run, save, reopen,
-export, hostile text, dark theme, a run in the background (N05, N07, N10, N12, K04, X01-X03)."""
+export, dark theme, a run in the background (N05, N07, N10, N12, K04)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import time
 
 import pytest
 
-from tests.attacks import OWN, attack_strings
-from tests.browser.conftest import Watch
 from tests.browser.lab import SETUP, Notebook, lab_page
 
 REPLY = (
@@ -181,55 +179,6 @@ def test_N07_save_restart_reopen_export(lab, tmp_path) -> None:
         assert word in plain
     body, _ = MarkdownExporter().from_filename(str(server.root / "saved.ipynb"))
     assert "Two stretches look like a stuck sensor." in body
-
-
-def test_X01_X02_X03_hostile_text_live_saved_reopened_exported(lab, canary, tmp_path) -> None:
-    """No script runs, no request leaves for another origin, nothing breaks out of the panel."""
-    server, page = lab
-    watch = Watch(page, allowed=server.base)
-    some = attack_strings(canary.address)
-    some = [*some[: len(OWN)], *some[len(OWN) :: 60]]
-    assert len(some) >= 80
-    text = "\n\n".join(some)
-    notebook = open_new(
-        lab, "hostile",
-        "from notebook_agent.core.messages import ToolCallPart\n"
-        f"evil = {text!r}\n"
-        "def probe(x: str) -> str:\n    'A tool.'\n    return evil\n"
-        "m = ScriptedModel([Reply(text=evil[:3000], thinking=evil[:3000], tool_calls=[ToolCallPart('c1', 'probe', {'x': evil[:500]})]),"
-        " Reply(text=evil)], delay_s=0.0, name=evil[:120])\n%agent model @m\n",
-        ["%%agent -t probe\nhello", "%agent audit"],
-    )  # fmt: skip
-    notebook.run(1, done=40)
-    notebook.run(2, done=10)
-    assert page.locator("#escaped").count() == 0
-    assert (
-        notebook.output(1)
-        .locator(":scope script, :scope img, :scope iframe, :scope svg image")
-        .count()
-        == 0
-    )
-    saved = notebook.save()
-    plain = json.dumps([c["outputs"] for c in saved["cells"]])
-    assert not re.search(r"\\u001b|\\u202e|\\u0007", plain)
-    page.wait_for_timeout(300)
-    assert watch.trouble() == []
-    server.end_sessions()
-    Notebook(server, page, "hostile.ipynb")
-    page.wait_for_timeout(800)
-    assert watch.trouble() == []
-
-    from nbconvert import HTMLExporter
-
-    exporter = HTMLExporter(embed_images=False)
-    exporter.mathjax_url = exporter.require_js_url = exporter.mermaid_js_url = ""
-    exporter.jquery_url = exporter.jupyter_widgets_base_url = ""
-    body, _ = exporter.from_filename(str(server.root / "hostile.ipynb"))
-    outputs = re.sub(r"<head>.*?</head>", "", body, flags=re.DOTALL)
-    page.set_content(outputs)
-    page.wait_for_timeout(500)
-    assert watch.trouble() == []
-    assert canary.hits == []
 
 
 def test_N05_background_run_shows_in_its_own_cell(lab) -> None:

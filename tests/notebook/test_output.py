@@ -133,7 +133,7 @@ def test_hostile_names_are_text_everywhere() -> None:
     )
     state = replace(
         state, items=tools, model=evil, notices=(evil,), error={"message": evil},
-        run_status=STATES["failed"].run_status, rows=(row(0, evil),),
+        run_status=STATES["failed"].run_status, rows=(row(0, evil), row(1, evil, outcome=evil)),
     )  # fmt: skip
     made = bundle(state)
     assert "<img" not in made["text/html"]
