@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Protocol
 
@@ -26,14 +26,17 @@ from notebook_agent.core.session import RunStatus
 from notebook_agent.core.text import visible
 from notebook_agent.engine.cancel import CancelSignal
 from notebook_agent.errors import AgentError, Cancelled
+from notebook_agent.notebook.background import BackgroundRun
 from notebook_agent.notebook.internal import internal_error
 from notebook_agent.notebook.kernel_loop import EngineDriver, Work
-from notebook_agent.notebook.naps import TICK_S, LoopNaps, ThreadNaps, wake_when_done
+from notebook_agent.notebook.naps import TICK_S, LoopNaps, ThreadNaps
+from notebook_agent.notebook.own_cell import OwnCell
 from notebook_agent.notebook.road import KernelRoad
 
-__all__ = ["DRAIN_S", "TICK_S", "BackgroundRun", "Outcome", "RunDriver", "View"]
+__all__ = ["DRAIN_S", "TICK_S", "Outcome", "RunDriver", "View"]
 
 DRAIN_S: Final = 0.8
+PLACED_S: Final = 2.0
 # An interrupt between a cell's end and the kernel's reply makes ipykernel lose the reply, and the
 # cell then runs for ever: a second press this soon after the first is taken by the cell itself.
 PATIENCE_S: Final = 0.1
@@ -63,6 +66,10 @@ class View(Protocol):
         """What to call, from any thread, when something comes that should be shown."""
         ...
 
+    def placed(self) -> bool:
+        """Whether the first paint stands in the cell."""
+        ...
+
     def close(self, outcome: Outcome) -> None:
         """Drain the rest and show the end."""
         ...
@@ -72,6 +79,9 @@ class _NoView:
     def open(self) -> None: ...
     def tick(self) -> None: ...
     def rung_by(self, ring: Callable[[], None]) -> None: ...
+    def placed(self) -> bool:
+        return True
+
     def close(self, outcome: Outcome) -> None: ...
 
 
@@ -180,7 +190,16 @@ class RunDriver:
     def background(self) -> BackgroundRun:
         """Start the run and return its handle; the view goes on on the kernel's loop."""
         self._drawn(self._view.open)
-        return BackgroundRun(self, self._begin())
+        handle = BackgroundRun(self, self._begin(), OwnCell.now())
+        # The first paint waits for the run's id, some milliseconds. Not every front end has a
+        # place for what a cell shows after its end (classic ones drop it), so it ends after that.
+        until = self._now() + PLACED_S
+        while self._engine.own_thread and not handle.done and self._now() < until:
+            self.tick()
+            if self._view.placed():
+                break
+            time.sleep(0.002)
+        return handle
 
     def _begin(self) -> Work[RunResult]:
         """Start the run; what observers and contributors print is caught for its cell (D20)."""
@@ -324,77 +343,3 @@ def _refuse_async(awaitable: Any) -> None:
     with suppress(StopIteration, RuntimeError):  # it ends, or goes on waiting and is closed
         awaitable.throw(RuntimeError("an async main tool needs an awaited cell: use %%agent"))
         awaitable.close()
-
-
-class BackgroundRun:
-    """The handle of ``%%agent --background``.
-
-    Await it, or call ``wait()``; ``cancel()`` stops the run; ``result`` is None while it runs.
-    """
-
-    def __init__(self, driver: RunDriver, work: Work[RunResult]) -> None:
-        self._driver = driver
-        self._work = work
-        self._ticker: asyncio.Task[None] | None = None
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:  # a terminal: nothing ticks between prompts, wait() does
-            return
-        self._ticker = loop.create_task(self._tick())
-
-    async def _tick(self) -> None:
-        naps = LoopNaps(self._work)
-        self._driver._rung_by(naps.ring)
-        with self._driver._road.served():
-            while not self._work.done():
-                await naps.nap(self._driver.tick())
-        self._driver._close(self._driver._outcome(self._work))
-
-    @property
-    def done(self) -> bool:
-        """Whether the run is over."""
-        return self._work.done()
-
-    @property
-    def result(self) -> RunResult | None:
-        """The result once the run is over, None before; raises what the run raised."""
-        return self._driver._finish(self._work) if self._work.done() else None
-
-    def cancel(self) -> None:
-        """Stop the run, as the Stop button does."""
-        if not self._work.done():
-            self._driver.cancel.cancel()
-
-    def wait(self, timeout: float | None = None) -> RunResult | None:
-        """Block until the run is over.
-
-        Args:
-            timeout: Seconds to wait at most, None for as long as it takes.
-
-        Returns:
-            The result, None when the time is up. An interrupt ends the waiting, not the run.
-        """
-        end = None if timeout is None else time.monotonic() + timeout
-        while not self._work.done():
-            left = TICK_S if end is None else min(TICK_S, end - time.monotonic())
-            if left <= 0:
-                return None
-            self._driver.tick()
-            time.sleep(left)
-        return self.result
-
-    def __await__(self) -> Generator[Any, None, RunResult]:
-        return self._wait().__await__()
-
-    async def _wait(self) -> RunResult:
-        wake = wake_when_done(self._work)
-        while not self._work.done():
-            await asyncio.wait({wake}, timeout=TICK_S)
-        return self._driver._finish(self._work)
-
-    def __repr__(self) -> str:
-        how = "running"
-        if self._work.done():
-            outcome = self._driver._outcome(self._work)
-            how = outcome.status.value if isinstance(outcome, RunResult) else type(outcome).__name__
-        return f"<agent run in the background: {how}; .wait() .cancel() .result>"

@@ -18,7 +18,8 @@ from notebook_agent.core.result import RunResult
 from notebook_agent.core.session import RunStatus
 from notebook_agent.errors import AgentError, SessionBusy
 from notebook_agent.notebook.arguments import CellOptions, UsageError
-from notebook_agent.notebook.drive import BackgroundRun, Outcome, RunDriver, View
+from notebook_agent.notebook.background import BackgroundRun
+from notebook_agent.notebook.drive import Outcome, RunDriver, View
 from notebook_agent.notebook.formats import code_of, with_format
 from notebook_agent.notebook.frontend import choose, guess
 from notebook_agent.notebook.prepare import Plan, plan_run
@@ -80,6 +81,9 @@ class NullView:
     def open(self) -> None: ...
     def tick(self) -> None: ...
     def rung_by(self, ring: Callable[[], None]) -> None: ...
+    def placed(self) -> bool:
+        return True
+
     def close(self, outcome: Outcome) -> None: ...
 
 

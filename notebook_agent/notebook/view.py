@@ -40,7 +40,7 @@ class LiveView:
         self.observer = observer
         self.sink = sink
         self.state = PanelState()
-        self._ticked = observer.now()
+        self._ticked = float("-inf")
 
     def open(self) -> None:
         """First paint, before the first event."""
@@ -58,16 +58,22 @@ class LiveView:
         drawn again; where text comes faster than anybody reads, ten flushes a second carry it.
 
         Returns:
-            ``NAP_S``: whatever cannot wait so long rings.
+            ``NAP_S``: whatever cannot wait so long rings. Less when it was drawn just now.
         """
         observer, now = self.observer, self.observer.now()
+        if (since := now - self._ticked) < 0.9 * TICK_S:  # the driver was woken for other work
+            return TICK_S - since
         observer.ring_for_text(now + TICK_S)  # before the drain: no delta comes unheard between
-        if observer.deltas >= FAST * max(TICK_S, now - self._ticked):
+        if observer.deltas >= FAST * max(TICK_S, since):
             observer.ring_for_text(None)
         self._ticked = now
         self._drain()
         self.sink.update(self.state)
         return NAP_S
+
+    def placed(self) -> bool:
+        """Whether the first paint stands: it waits for the run's id (D15)."""
+        return bool(self.state.run_id)
 
     def close(self, outcome: RunResult | AgentError) -> None:
         """Drain the rest and show the end."""

@@ -137,5 +137,6 @@ class Kernel:
         return time.monotonic()
 
     def close(self) -> None:
+        """End it as a front end does, so that what runs at exit runs."""
+        self.manager.shutdown_kernel()
         self.client.stop_channels()
-        self.manager.shutdown_kernel(now=True)

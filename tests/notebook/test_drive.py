@@ -27,6 +27,8 @@ class SpyView:
         self.calls = []
         self.threads = set()
 
+    placed_at = 1
+
     def _note(self, what):
         self.calls.append(what)
         self.threads.add(threading.current_thread())
@@ -39,6 +41,9 @@ class SpyView:
 
     def rung_by(self, ring):
         self.ring = ring
+
+    def placed(self):
+        return self.calls.count("tick") >= self.placed_at
 
     def close(self, outcome):
         self._note(("close", outcome))
@@ -390,6 +395,17 @@ async def test_D5_background_handle(engine):
     assert handle.done
     await asyncio.sleep(0.05)
     assert [c for c in view.calls if c[0] == "close"].__len__() == 1
+
+
+def test_N05_the_cell_of_a_background_run_ends_after_its_first_paint(engine):
+    """A front end may drop what a cell shows after its end."""
+    machine, view = Machine(), SpyView()
+    view.placed_at = 3
+    handle = driver(machine.run, engine, machine.cancel, view).background()
+    assert view.calls[:4] == ["open", "tick", "tick", "tick"]
+    assert not handle.done
+    handle.cancel()
+    handle.wait(5)
 
 
 def test_D5_background_without_a_loop(engine):

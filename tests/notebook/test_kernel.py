@@ -280,6 +280,7 @@ def test_D5_background_and_N05_output_stays_in_its_cell(kernel):
     [cell] = kernel.collect(first)
     assert cell.seconds < 2
     assert "running" in cell.stdout
+    assert "display_data" in own_output(cell)
     try:
         other = kernel.run(
             "import asyncio\nfor i in range(5):\n    print('two')\n    await asyncio.sleep(0.1)"
