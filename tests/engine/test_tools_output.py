@@ -7,6 +7,7 @@ import dataclasses
 import datetime as dt
 import enum
 import io
+import itertools
 import json
 import struct
 import subprocess
@@ -78,6 +79,19 @@ class Point:
 )
 def test_values(value, text):
     assert to_output(value) == (text, ())
+
+
+def test_lazy_values_are_lists():
+    for value in ((n for n in (1, 2)), range(1, 3), map(int, "12"), {1: 0, 2: 0}.keys()):
+        assert to_output(value) == ("[1, 2]", ())
+    assert json.loads(to_output(zip("ab", "cd", strict=True))[0]) == [["a", "c"], ["b", "d"]]
+    assert len(json.loads(to_output(n for n in itertools.count())[0])) == 10_000
+    assert to_output(iter_images())[0] == "x\n[image 2x3]"
+
+
+def iter_images():
+    yield TextPart("x")
+    yield png()
 
 
 def test_A02_T02_what_enters_is_clean():

@@ -394,6 +394,18 @@ def test_exit_and_a_tools_own_cancelled_error_are_soft():
     ]  # fmt: skip
 
 
+def test_a_generator_is_a_result_and_its_failure_is_the_tools():
+    @tool
+    def numbers(n: int):
+        return (6 // (2 - at) for at in range(n))
+
+    runtime, *_ = make(numbers)
+    out = asyncio.run(go(runtime, call("numbers", {"n": 2}), call("numbers", {"n": 3})))
+    assert [r.is_error for r in out] == [False, True]
+    assert out[0].output == "[3, 6]"
+    assert "failed: ZeroDivisionError" in out[1].output
+
+
 def test_B75_the_started_row_is_written_before_the_dispatch():
     rows = Rows()
     seen = []

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import hashlib
+import inspect
 import io
 import json
 import logging
@@ -348,7 +349,7 @@ def result_hash(result: ToolResultPart) -> str:
 
 
 def _is_awaitable(value: Any) -> bool:
-    return asyncio.iscoroutine(value) or hasattr(value, "__await__")
+    return inspect.isawaitable(value)  # asyncio.iscoroutine() takes a plain generator for one
 
 
 def _converted(value: Any) -> Any:

@@ -9,9 +9,11 @@ import base64
 import dataclasses
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import ItemsView, KeysView, Mapping, ValuesView
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
+from types import GeneratorType
 from typing import Any, Final
 
 from pydantic_core import to_jsonable_python
@@ -33,6 +35,8 @@ __all__ = [
 MAX_LINES: Final = 2_000
 MAX_BYTES: Final = 50 * 1024
 _JSON_KINDS: Final = (Mapping, list, tuple, set, frozenset, int, float)
+_LAZY: Final = (GeneratorType, KeysView, ValuesView, ItemsView, filter, map, range, zip)
+_MAX_ITEMS: Final = 10_000  # of a lazy value, which may have no end
 _MAX_ROWS: Final = 60  # rows of a frame in the text; the shape tells the rest
 
 
@@ -49,8 +53,9 @@ def to_output(value: Any) -> tuple[str, tuple[ImagePart, ...]]:
 
     Args:
         value: Anything. Strings stay; JSON-able values, dataclasses and pydantic models become
-            JSON; a DataFrame its shape and text; images (PNG, JPEG, GIF, WebP bytes, Pillow,
-            matplotlib, ImagePart) image parts; a list may mix text and images.
+            JSON; a generator, a range or a view the list of its first 10,000 items; a DataFrame
+            its shape and text; images (PNG, JPEG, GIF, WebP bytes, Pillow, matplotlib, ImagePart)
+            image parts; a list may mix text and images.
 
     Returns:
         Clean text (no lone surrogate, no NUL), never cut; images in order.
@@ -66,6 +71,8 @@ def _text_of(value: Any, images: list[ImagePart]) -> str:
         return "(no result)"
     if isinstance(value, str):
         return value
+    if isinstance(value, _LAZY):
+        return _text_of(list(islice(value, _MAX_ITEMS)), images)
     if isinstance(value, TextPart):
         return value.text
     if isinstance(value, Output):
