@@ -3,8 +3,8 @@
 The engine works whole runs (policy, context, breaker, records); httpx reads lines and nothing
 else. A ticker in the same loop measures how late the loop is, in two ways:
 
-- By CPU time: what the loop's thread used between two ticks, which is how late the next one is on
-  an idle core, whatever else the machine does. All sixteen runs begin in one instant and end in
+- By CPU time: what the loop's thread used between two ticks, which is how late the next one is at
+  most on an idle core, whatever else the machine does. All sixteen runs begin in one instant and end in
   one, so the longest of these is sixteen beginnings in a row.
 - By the clock. The goal is for an idle core: where a loop with nothing to do is late as well, there
   is none, and a figure above the goal is neither met nor missed. How much later ours is than that

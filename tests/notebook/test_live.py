@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -231,12 +232,14 @@ def test_the_first_word_after_a_silence_is_shown_at_once() -> None:
 
 
 def test_anything_but_text_is_shown_at_once() -> None:
-    observer, sink = LiveObserver(), Kept()
+    clock = [0.0]
+    observer, sink = LiveObserver(now=lambda: clock[0]), Kept()
     view = LiveView(observer, sink)
     rung: list[int] = []
     view.rung_by(lambda: rung.append(1))
     view.open()
     for n in range(3):
+        clock[0] += TICK_S
         for _ in range(50):
             observer.on_text_delta(ob.TextDelta(turn=0, delta="x "))
         rung.clear()
@@ -244,3 +247,20 @@ def test_anything_but_text_is_shown_at_once() -> None:
         assert rung
         view.tick()
         assert sink.states[-1].ask == Ask(n, "f()")
+
+
+def test_D13_a_driver_woken_for_other_work_does_not_draw_more_often() -> None:
+    """A tool called a thousand times a second on the kernel's thread makes no more messages."""
+    clock = [0.0]
+    observer, sink = LiveObserver(now=lambda: clock[0]), Kept()
+    view = LiveView(observer, sink)
+    view.open()
+    sink.states.clear()
+    naps = []
+    for step in range(1000):
+        clock[0] = step / 1000
+        observer.tool_printed("c", f"{step}\n")
+        naps.append(view.tick())
+    assert 20 <= len(sink.states) <= 34
+    assert all(0 < nap <= NAP_S for nap in naps)
+    assert max(b - a for a, b in pairwise(s.at for s in sink.states)) <= TICK_S
