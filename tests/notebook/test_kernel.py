@@ -477,7 +477,8 @@ def test_verbs_in_a_kernel(kernel):
         assert cell.status == "ok", (line, cell.everything)
         assert cell.plain.strip(), line
         assert " at 0x" not in cell.plain, line
-    assert "DataFrame" in kernel.run("f = %agent audit\nprint(type(f).__name__)").stdout
+    shown = kernel.run("import pandas\nf = %agent audit\nprint(isinstance(f, pandas.DataFrame))")
+    assert shown.stdout == "True\n"
 
 
 class SlowServer:
