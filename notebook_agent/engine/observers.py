@@ -94,6 +94,8 @@ class TurnEnd:
     duration_s: float = 0.0
     input_tokens: int | None = None
     output_tokens: int | None = None
+    context_estimate: int | None = None  # tokens of the turn's request, never too low
+    context_window: int | None = None  # tokens that its model can read
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,6 +259,17 @@ def test_L94_a_turn_that_is_not_served_ends_once_without_a_row(end) -> None:
     assert error.result.run.unserved[0].turn.output == "half"
 
 
+def test_L125_the_end_of_a_turn_says_how_full_the_context_is() -> None:
+    log = Log()
+    runtime = runtime_of(Fake([text_events("whole"), text_events("whole")]), observers=[log])
+    runtime.run("a question of some words")
+    runtime.run("another")
+    first, second = log.of("on_turn_end")
+    assert first.context_estimate == runtime.session.runs[0].turns[0].context_estimate
+    assert second.context_estimate > first.context_estimate > 0
+    assert first.context_window == second.context_window == 200_000
+
+
 def test_L110_contributors_come_in_order_before_memory() -> None:
     class Says:
         def __init__(self, text):

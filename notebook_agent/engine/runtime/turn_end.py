@@ -1,6 +1,6 @@
 """``on_turn_end``: once per started turn, however it ends.
 
-Source: LLM turn, "Event routing, exactly" (L94, L113-L115).
+Source: LLM turn, "Event routing, exactly" (L94, L113-L115, L125).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ __all__ = ["end_turn"]
 def end_turn(run: RunContext, *, success: bool, error: AgentError | None = None) -> None:
     """Fire ``on_turn_end`` unless the turn never started or has ended already.
 
-    Tokens are as reported, None otherwise (L94).
+    Tokens are as reported, None otherwise (L94); beside them the context's estimate and window
+    (L125).
     """
     facts = run.frame.facts
     # Ruling: L114, one end a turn; with tools it is the end of the tool phase
@@ -33,5 +34,7 @@ def end_turn(run: RunContext, *, success: bool, error: AgentError | None = None)
             max(run.surroundings.now() - run.turn_started_s, 0.0),
             None if usage is None else usage.input_tokens,
             None if usage is None else usage.output_tokens,
+            facts.estimate,
+            None if run.built is None else run.built.window,
         ),
     )
