@@ -257,8 +257,8 @@ def frozen_html(state: PanelState) -> str:
         room -= len(part)
         body.append(part)
     flow = (
-        '<div dir="auto" style="padding: 13px 16px 6px; max-width: 690px; font-size: 15px; '
-        f'line-height: 1.6; overflow-wrap: break-word">\n{"".join(body)}</div>\n'
+        '<div dir="auto" style="padding: 13px 16px 6px; max-width: 690px; box-sizing: content-box; '
+        f'font-size: 15px; line-height: 1.6; overflow-wrap: break-word">\n{"".join(body)}</div>\n'
     )
     return (
         f'<div style="border: {_LINE}; border-radius: 4px">\n{head}\n'

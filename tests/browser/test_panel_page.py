@@ -9,7 +9,7 @@ from notebook_agent.notebook.panel_state import Ask, Asked
 from notebook_agent.notebook.wire import PanelWire
 from tests.browser.frozen import frozen_states
 from tests.browser.harness import axe_found, feed, greet, messages, mount
-from tests.notebook.recorded import FULL, THOUGHT, opened, recorded, to_model, words
+from tests.notebook.recorded import opened, recorded, to_model, words
 
 RUNS = recorded()
 
@@ -87,49 +87,6 @@ def test_states_differ_by_word_and_shape(page) -> None:
         assert len(words_of_shape) == 1 or words_of_shape <= {
             "failed", "limit reached", "token budget exhausted", "rejected", "max tokens",
         }  # fmt: skip
-
-
-def test_nothing_above_the_caret_moves_while_text_streams(page) -> None:
-    """Layout shift of head, Stop, rail and every line above the caret is 0."""
-    page.set_viewport_size({"width": 1240, "height": 760})
-    mount(page)
-    made, _ = messages(
-        [
-            opened(),
-            *to_model(0.0),
-            *words(0.5, THOUGHT, lane="thinking"),
-            *words(1.0, FULL * 2, step=9),
-        ]
-    )
-    first = next(i for i, m in enumerate(made) if any(op["t"] == "d" for op in m["ops"]))
-    feed(page, made[:first])
-    greet(page)
-    page.wait_for_timeout(200)
-    page.evaluate(
-        """() => { window.shifts = []; new PerformanceObserver((list) => { for (const e of list.getEntries())
-          for (const s of e.sources) { const n = s.node && (s.node.nodeType === 1 ? s.node : s.node.parentElement);
-            if (n && n.closest('.na-head, .na-reply, .na-mach')) window.shifts.push([e.value, n.className, s.previousRect.y, s.currentRect.y]); }
-        }).observe({type: 'layout-shift', buffered: false}); }"""
-    )
-    for message in made[first:]:
-        feed(page, [message])
-        page.evaluate("() => new Promise((r) => requestAnimationFrame(() => r()))")
-    page.wait_for_timeout(200)
-    assert page.evaluate("window.shifts") == []
-    assert page.inner_text(".na-reply").count("To blank the first two") == 2
-
-
-def test_the_reply_area_keeps_its_height_on_a_reset(page) -> None:
-    show(page, RUNS["streaming"])
-    before = page.evaluate("document.querySelector('.na-flow').offsetHeight")
-    show(page, RUNS["attempt reset"])
-    mount(page)
-    made, _ = messages(RUNS["attempt reset"])
-    reset = next(i for i, m in enumerate(made) if any(op["t"] == "reset" for op in m["ops"]))
-    feed(page, made[:reset])
-    before = page.evaluate("document.querySelector('.na-flow').offsetHeight")
-    feed(page, made[reset:])
-    assert page.evaluate("document.querySelector('.na-flow').offsetHeight") >= before
 
 
 def test_stop_button_needs_an_answer_within_a_second(page) -> None:

@@ -150,7 +150,7 @@ def _attempt(state: PanelState, e: ev.AttemptStarted) -> PanelState:
     model = e.model or state.model
     marks = dict(state.marks)
     if e.attempt > 1:
-        marks[MODEL] = f"{e.attempt}/{e.max_attempts}"
+        marks[MODEL] = f"attempt {e.attempt}/{e.max_attempts}"
     else:
         state = close_text(state)
         state = replace(state, void_from=len(state.items), first_text_at=None, text_chars=0)
@@ -176,7 +176,7 @@ def _attempt_failed(state: PanelState, e: ev.AttemptFailed) -> PanelState:
     if e.next_step == "retry":
         nxt = e.attempt + 1
         marked = max(state.max_attempts, nxt)
-        marks[MODEL] = f"{nxt}/{marked}"
+        marks[MODEL] = f"attempt {nxt}/{marked}"
         delay = e.delay_s or 0.0
         return replace(
             state,

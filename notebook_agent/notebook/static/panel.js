@@ -1,4 +1,4 @@
-// Front end of panel.py. No imports: it must work offline. Python writes, this draws.
+// Front end of panel.py. No imports: it works offline. Python writes, this draws.
 // Text goes in as text nodes; `nodesOf` is the one place where HTML becomes nodes (D14).
 
 export const TRAITS = ["schema", "status", "final", "channel"];
@@ -8,13 +8,14 @@ export const SCHEMA = 1;
 // r = right-aligned; w2, then w1 go where there is no room
 export const COLUMNS = [["turn", "r"], ["model", ""], ["outcome", ""], ["stop reason", "w1"], ["in", "r"], ["out", "r"],
 	["context est.", "r w1"], ["attempts", "r w2"], ["tool calls", "r w2"], ["first text s", "r w2"], ["s", "r"]];
-const STATES = [["policy", "CheckingPolicy"], ["context", "BuildingContext"], ["model", "CallingModel"],
-	["response", "ProcessingResponse"], ["tools", "ExecutingTools"], ["persist", "Persisting"]];
+const STATES = [["policy", "CheckingPolicy", "may this turn run?"], ["context", "BuildingContext", "the request is put together"],
+	["model", "CallingModel", "the model answers"], ["response", "ProcessingResponse", "its answer is read"],
+	["tools", "ExecutingTools", "the tools it asked for run"], ["persist", "Persisting", "the turn is written down"]];
 const ROWS = 200, HELLO_MS = 1000;
 
 // ---- a pure reducer over messages
 
-export const fresh = () => ({ seq: 0, run: "", items: [], tail: "", rows: [], s: null, lost: false, over: false });
+export const fresh = () => ({seq: 0, run: "", items: [], tail: "", rows: [], s: null, lost: false, over: false});
 
 /** Folds one message into the store. Returns what a view must draw anew, or "resync" / "". */
 export function fold(store, msg) {
@@ -22,14 +23,14 @@ export function fold(store, msg) {
 	if (msg.seq <= store.seq) return ""; // doubled or late
 	if (!whole && (msg.seq !== store.seq + 1 || store.lost || !store.s)) {
 		if (msg.ops.every((op) => op.t === "hi")) return note(store, msg, []);
-		store.lost = true; // something is missing: ask, wait for all of it
+		store.lost = true; // something is missing: ask for all of it
 		return "resync";
 	}
 	return note(store, msg, msg.ops);
 }
 
 function note(store, msg, ops) {
-	const dirty = { items: [], hi: msg.ops.filter((op) => op.t === "hi") };
+	const dirty = {items: [], hi: msg.ops.filter((op) => op.t === "hi")};
 	if (ops.length) store.seq = msg.seq;
 	for (const op of ops) {
 		const step = STEPS[op.t];
@@ -40,7 +41,7 @@ function note(store, msg, ops) {
 
 function whole(store, op, dirty) {
 	const f = op.full;
-	Object.assign(store, { run: f.run, items: f.items.slice(), tail: f.tail, rows: f.rows.slice(), s: f.state, lost: false, over: op.t === "end" });
+	Object.assign(store, {run: f.run, items: f.items.slice(), tail: f.tail, rows: f.rows.slice(), s: f.state, lost: false, over: op.t === "end"});
 	dirty.all = true;
 }
 
@@ -78,10 +79,10 @@ export const wordsOf = (text) => (text.match(/\S+/g) || []).length;
 /** What the unfinished text seems to become, and the text without its mark. */
 export function shape(tail) {
 	let m = tail.match(/^\s{0,3}(`{3,}|~{3,})[^\n]*(\n|$)/);
-	if (m) return { tag: "pre", text: tail.slice(m[0].length).replace(/\n[`~]*$/, "") };
-	if ((m = tail.match(/^\s{0,3}(?:[-*+]|(\d{1,9})[.)])[ \t]+(?=\S)/))) return { tag: m[1] ? "ol" : "ul", start: m[1], text: tail.slice(m[0].length) };
-	if ((m = tail.match(/^\s{0,3}(#{1,6})[ \t]+(?=\S)/))) return { tag: "h" + Math.min(6, m[1].length + 2), text: tail.slice(m[0].length) };
-	return { tag: "p", text: tail };
+	if (m) return {tag: "pre", text: tail.slice(m[0].length).replace(/\n[`~]*$/, "")};
+	if ((m = tail.match(/^\s{0,3}(?:[-*+]|(\d{1,9})[.)])[ \t]+(?=\S)/))) return {tag: m[1] ? "ol" : "ul", start: m[1], text: tail.slice(m[0].length)};
+	if ((m = tail.match(/^\s{0,3}(#{1,6})[ \t]+(?=\S)/))) return {tag: "h" + Math.min(6, m[1].length + 2), text: tail.slice(m[0].length)};
+	return {tag: "p", text: tail};
 }
 
 /** Bold and code, as [kind, text]; the last one may still be open. */
@@ -97,7 +98,7 @@ export function inline(text) {
 
 // ---- nodes
 
-const TAGS = { code: "code", b: "strong" };
+const TAGS = {code: "code", b: "strong"};
 /** "tag.classes" (span by default), then children, and objects of attributes and listeners. */
 export function h(spec, ...parts) {
 	const [tag, cls] = spec.split(/\.(.*)/), el = document.createElement(tag || "span");
@@ -133,11 +134,11 @@ export const shapeOf = (word) => (SHAPES[word] ? word : /^(rejected|limit|token 
 const SVG = "http://www.w3.org/2000/svg";
 function icon(name, cls) {
 	const el = document.createElementNS(SVG, "svg");
-	add(el, [{ viewBox: "0 0 12 12", "aria-hidden": "true", class: cls }]);
+	add(el, [{viewBox: "0 0 12 12", "aria-hidden": "true", class: cls}]);
 	for (const [d, w, dash] of SHAPES[shapeOf(name)]) {
 		const p = document.createElementNS(SVG, "path");
-		add(p, [{ d, fill: w ? "none" : "currentColor" }]);
-		el.append(w ? add(p, [{ stroke: "currentColor", "stroke-width": w, "stroke-dasharray": dash }]) : p);
+		add(p, [{d, fill: w ? "none" : "currentColor"}]);
+		el.append(w ? add(p, [{stroke: "currentColor", "stroke-width": w, "stroke-dasharray": dash}]) : p);
 	}
 	return el;
 }
@@ -148,24 +149,24 @@ export function nodesOf(html) {
 	const doc = new DOMParser().parseFromString(html, "text/html"), out = document.createDocumentFragment();
 	for (const el of doc.body.querySelectorAll("*")) {
 		if (!ALLOWED.test(el.localName)) { el.replaceWith(el.textContent); continue; }
-		for (const { name, value } of [...el.attributes])
+		for (const {name, value} of [...el.attributes])
 			if (!(name === "start" || name === "align" || (name === "href" && /^(https?:|mailto:)/i.test(value)))) el.removeAttribute(name);
 		if (el.localName === "a") { el.rel = "noopener noreferrer nofollow"; el.target = "_blank"; }
-		if (el.localName === "table") el.tabIndex = 0;
+		if (/^(table|pre)$/.test(el.localName)) el.tabIndex = 0;
 	}
 	out.append(...document.importNode(doc.body, true).childNodes);
 	return out;
 }
 const rich = (words) => words.map(([kind, text]) => (kind === "wait" ? h(".na-wait num", text) : kind ? h(TAGS[kind], {}, text) : text));
-const name = (s, model = s.model) => (s.scripted ? h(".na-tag", { title: model }, "scripted") : h("code", { title: model }, model || "no model"));
+const name = (s, model = s.model) => (s.scripted ? h(".na-tag", {title: model}, "scripted") : h("code", {title: model}, model || "no model"));
 const fake = (model) => /^scripted(:|$)/.test(model);
-const pips = (n, of, cls) => h(".na-pips", { "aria-hidden": "true" }, Array.from({ length: Math.min(of, 8) }, (_, i) => h("i", { class: i < n ? "x " + cls : "" })));
+const pips = (n, of, cls) => h(".na-pips", {"aria-hidden": "true"}, Array.from({length: Math.min(of, 8)}, (_, i) => h("i", {class: i < n ? "x " + cls : ""})));
 
-const TONE = { finished: "t-ok", running: "t-live", failed: "t-bad" };
-const MARK = { finished: "completed", running: "running tools", queued: "connecting", writing: "connecting" };
+const TONE = {finished: "t-ok", running: "t-live", failed: "t-bad"};
+const MARK = {finished: "completed", running: "running tools", queued: "connecting", writing: "connecting"};
 /** One item of the flow; `old` is its node. */
 function item(one, old) {
-	if (one.k === "text") return h("div.na-block" + (one.li ? " na-li" : ""), { tabindex: -1, dir: "auto" }, nodesOf(one.html));
+	if (one.k === "text") return h("div.na-block" + (one.li ? " na-li" : ""), {tabindex: -1, dir: "auto"}, nodesOf(one.html));
 	if (one.k === "note") return h("div.na-line", h("div.row", icon(one.mark, "t-" + one.tone), h(".grow wrap", rich(one.words))));
 	if (one.k === "thinking") {
 		const el = old || h("details.na-line", h("summary", h(".num")), h("div.in think"));
@@ -176,10 +177,10 @@ function item(one, old) {
 	if (one.k === "void")
 		return h("details.na-line na-void", h("summary", icon("attempt reset", "t-wait"), h(".grow", one.line)), h("div.in", one.text));
 	const el = old || h("details.na-line na-tool", h("summary"), h("div.in na-kv",
-		"arguments", h("pre", { tabindex: 0 }), "result", h("pre", { tabindex: 0 })));
+		"arguments", h("pre", {tabindex: 0}), "result", h("pre", {tabindex: 0})));
 	const mark = MARK[one.status] || one.status;
 	el.since = one.status === "running" ? el.since || now() : 0;
-	fill(el.firstChild, icon(mark, TONE[one.status] || "t-wait"), h("code.grow", { title: one.call }, one.call), h(".num end", one.word));
+	fill(el.firstChild, icon(mark, TONE[one.status] || "t-wait"), h("code.grow", {title: one.call}, one.call), h(".num end", one.word));
 	const [args, result] = el.querySelectorAll("pre");
 	args.textContent = one.args; result.textContent = one.result || (one.word.includes(" s") ? "nothing" : "not yet");
 	return el;
@@ -192,7 +193,7 @@ function grow(el, text) {
 }
 
 function breakerView(s) {
-	const b = s.breaker, row = (m, on, p, n) => h("li", { class: on ? "on" : "" }, on ? icon("serves", "who") : h(""), h(".m", name({ scripted: fake(m) }, m)), p, h(".n num", n));
+	const b = s.breaker, row = (m, on, p, n) => h("li", {class: on ? "on" : ""}, on ? icon("serves", "who") : h(""), h(".m", name({scripted: fake(m)}, m)), p, h(".n num", n));
 	const primary = b.state === "primary", back = b.state === "fallback" && b.serves !== b.primary;
 	return [h("h4", icon(b.state), "breaker: " + b.state, h("", primary ? (b.chain.length ? "primary serves" : "no chain") : back ? "a backup serves" : b.state === "fallback" ? "primary keeps serving" : "probing the primary")),
 		h("ul.na-chain",
@@ -203,15 +204,15 @@ function breakerView(s) {
 const SEGMENTS = [["sys", "system"], ["tools", "tools"], ["trans", "transients"], ["hist", "history"]];
 function gaugeView(s) {
 	const g = s.gauge, t = total(g), p = percent(g), of = g.window || Math.max(t, 1), over = p != null && p >= g.trigger;
-	const line = (at, cls, word) => h("i", { class: "na-lim " + cls, style: `left:${at}%` }, h("b", `${word} ${at} %`));
-	return [h("h4", "context ", g.exact ? null : h("abbr", { title: "estimated, never under-counted" }, "est."),
-		h(".num", h("b", { class: over ? "t-wait" : "ink" }, num(t)), g.window ? ` of ${num(g.window)} · ${p} %` : " · window unknown", over ? " · past trigger" : "")),
+	const line = (at, cls, word) => h("i", {class: "na-lim " + cls, style: `left:${at}%`}, h("b", `${word} ${at} %`));
+	return [h("h4", "context ", g.exact ? null : h("abbr", {title: "estimated, never under-counted"}, "est."),
+		h(".num", h("b", {class: over ? "t-wait" : "ink"}, num(t)), g.window ? ` of ${num(g.window)} · ${p} %` : " · window unknown", over ? " · past trigger" : "")),
 	h("div.na-gauge", { role: "img", "aria-label": `context ${g.exact ? "" : "estimate "}${num(t)}${g.window ? ` of ${num(g.window)} tokens, ${p} percent; trigger at ${g.trigger}, emergency at ${g.emergency} percent` : " tokens, window unknown"}` },
-		h("div.na-bar", SEGMENTS.map(([k, n]) => h("i", { class: "c-" + k, style: `width:${100 * g[n] / of}%` }))),
+		h("div.na-bar", SEGMENTS.map(([k, n]) => h("i", {class: "c-" + k, style: `width:${100 * g[n] / of}%`}))),
 		g.window ? [line(g.trigger, "t", "trigger"), line(g.emergency, "e", "emergency")] : null),
 	h("ul.na-key", [0, 3, 1, 2].map((i) => h("li", h("i.c-" + SEGMENTS[i][0]), SEGMENTS[i][1], h(".num", num(g[SEGMENTS[i][1]])))))];
 }
-const cell = (v, i) => h("td", { class: COLUMNS[i][1] }, i === 1 ? name({ scripted: fake(v) }, v) : v === "?" ? h(".u", { title: "not reported by the provider" }, "?") : i === 6 && v !== "—" ? [h("abbr", { title: "estimated by our counter" }, "est."), " " + v] : v);
+const cell = (v, i) => h("td", {class: COLUMNS[i][1]}, i === 1 ? name({scripted: fake(v)}, v) : v === "?" ? h(".u", {title: "not reported by the provider"}, "?") : i === 6 && v !== "—" ? [h("abbr", {title: "estimated by our counter"}, "est."), " " + v] : v);
 
 // ---- one view
 
@@ -219,22 +220,24 @@ export function makeView(store, el, say) {
 	const d = {}, P = (key, ...spec) => (d[key] = h(...spec));
 	const nonce = Math.random().toString(36).slice(2);
 	let items = [], base = 0, road = "", spoken = 0, timer = 0, last = {}, helloTimer = 0;
-	const hide = { "aria-hidden": "true" };
-	const root = h("section.na", { "aria-label": "agent panel" }, P("p", "div.na-p",
-		h("header.na-head", P("status", ".na-status", hide), P("say", ".sr", { role: "status" }), P("model", ".na-model"), h(".na-gap"),
-			P("brk", ".na-mini na-brk"), P("fsm", "ol.na-fsm"), P("word", ".na-word", hide), P("ctx", ".na-mini na-ctx", { title: "context" }),
+	const hide = {"aria-hidden": "true"};
+	const root = h("section.na", {"aria-label": "agent panel"}, P("p", "div.na-p",
+		h("header.na-head", P("status", ".na-status", hide), P("say", ".sr", {role: "status"}), P("model", ".na-model"), P("mark", ".na-mark"),
+			P("brk", ".na-mini na-brk"), P("word", ".na-word", hide), P("fsm", "ol.na-fsm"), P("ctx", ".na-mini na-ctx", {title: "context"}),
 			P("clock", ".na-clock num"), P("stop", ".na-stop")),
 		h("div.na-main", P("flow", "div.na-flow",
-			P("reply", "div.na-reply", { role: "log", "aria-live": "off", "aria-label": "reply", tabindex: -1, dir: "auto" }),
-			P("ask", "div.na-ask", { role: "group", "aria-label": "approval" }), P("error", "p.na-error"), P("line", "p.na-tail"))),
+			P("reply", "div.na-reply", {role: "log", "aria-live": "off", "aria-label": "reply", tabindex: -1, dir: "auto"}),
+			P("ask", "div.na-ask", {role: "group", "aria-label": "approval"}), P("error", "p.na-error"), P("line", "p.na-tail"))),
 		P("more", "button.na-more", { type: "button", "aria-expanded": false, onclick() {
 			const open = d.p.dataset.open !== "yes";
 			d.p.dataset.open = open ? "yes" : "no"; d.more.setAttribute("aria-expanded", open);
-		} }, "machinery"),
-		h("aside.na-mach", { "aria-label": "machinery" }, h("section.na-sec na-states", P("path", "ol.na-path")),
-			P("breaker", "section.na-sec"), P("gauge", "section.na-sec"), P("speed", "p.na-speed num")),
-		h("details.na-foot", P("foot", "summary"), h("div.na-scroll", { tabindex: 0, role: "region", "aria-label": "audit table" },
-			h("table", h("thead", h("tr", COLUMNS.map(([n, c]) => h("th", { scope: "col", class: c }, n)))), P("rows", "tbody"))))));
+		} }, "machinery: states, context, breaker"),
+		h("aside.na-mach", {"aria-label": "machinery"}, h("section.na-sec na-states", P("path", "ol.na-path")),
+			P("gauge", "section.na-sec", { title: "Tokens of the next request in the model's window; past the trigger history is compacted" }),
+			P("speed", "p.na-speed num"),
+			P("breaker", "section.na-sec brk", { title: "After so many failed turns in a row a backup answers; after a pause the primary is probed" })),
+		h("details.na-foot", P("foot", "summary"), h("div.na-scroll", {tabindex: 0, role: "region", "aria-label": "audit table"},
+			h("table", h("thead", h("tr", COLUMNS.map(([n, c]) => h("th", {scope: "col", class: c}, n)))), P("rows", "tbody"))))));
 	root.addEventListener("keydown", (e) => { // the panel's keys; all others are the notebook's
 		const own = e.target.closest("button, summary, a") ? ["Enter", " "] : e.target.closest("[tabindex='0']") ? ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"] : [];
 		if (own.includes(e.key)) e.stopPropagation();
@@ -243,25 +246,25 @@ export function makeView(store, el, say) {
 	const caret = h(".na-caret", hide);
 	el.append(root);
 
-	// only what changed is drawn again: what is open stays open, what has focus keeps it
+	// only what changed is drawn: what is open or has focus stays
 	const once = (key, value, draw) => { const v = JSON.stringify(value); if (last[key] !== v) { last[key] = v; draw(); } };
 
 	function drawItems(from) {
 		for (const i of from) {
 			const one = store.items[i], was = items[i], json = JSON.stringify(one);
-			if (was && was.json === json) continue; // a keyframe: what is right stays, open or focused
+			if (was && was.json === json) continue; // right as it is, open or focused
 			const made = item(one, was && was.k === one.k && (one.k === "thinking" || one.k === "tool") ? was.el : null);
 			if (was) { if (was.el !== made) was.el.replaceWith(made); } else d.reply.insertBefore(made, tail.parentNode === d.reply ? tail : null);
-			items[i] = { k: one.k, el: made, json };
+			items[i] = {k: one.k, el: made, json};
 		}
 	}
 	function drawTail() {
 		if (!store.tail.trim() || store.over) { tail.remove(); last.tail = ""; return; }
-		const { tag, text, start } = shape(store.tail), long = text.length > 4000, inner = /^(pre|[uo]l)$/;
+		const {tag, text, start} = shape(store.tail), long = text.length > 4000, inner = /^(pre|[uo]l)$/;
 		const key = tag + long;
 		let box = last.tail === key && tail.firstChild;
 		if (!box) {
-			box = h(tag, { start, dir: "auto" }, inner.test(tag) && h(tag === "pre" ? "code" : "li")); last.tail = key; fill(tail, box);
+			box = h(tag, {start, dir: "auto"}, inner.test(tag) && h(tag === "pre" ? "code" : "li")); last.tail = key; fill(tail, box);
 			tail.className = "na-live" + (/l$/.test(tag) ? " na-li" : "");
 		}
 		const into = inner.test(tag) ? box.firstChild : box;
@@ -269,44 +272,45 @@ export function makeView(store, el, say) {
 		into.classList.toggle("raw", /\n\s*(?:[-*+|>]|\d+[.)])/.test(text));
 		if (tail.parentNode !== d.reply || tail.nextSibling) d.reply.append(tail);
 	}
-	function drawRows() { fill(d.rows, store.rows.length ? store.rows.map((r) => h("tr", r.map(cell))) : h("tr", h("td", { colspan: COLUMNS.length }, "no turn yet"))); }
+	function drawRows() { fill(d.rows, store.rows.length ? store.rows.map((r) => h("tr", r.map(cell))) : h("tr", h("td", {colspan: COLUMNS.length}, "no turn yet"))); }
 
 	function drawState() {
 		const s = store.s; if (!s) return;
 		base = now() - s.clock * 1000;
 		const b = s.breaker, g = s.gauge, p = percent(g), live = STATES[s.at], mark = s.marks[s.at];
-		Object.assign(d.p.dataset, { status: s.status, breaker: b.state, shape: shapeOf(s.status), pulse: !s.done && !store.tail ? "yes" : "no" });
+		Object.assign(d.p.dataset, {status: s.status, breaker: b.state, shape: shapeOf(s.status), pulse: !s.done && !store.tail ? "yes" : "no"});
 		for (const [key, word] of [["status", s.status], ["brk", b.state]]) once(key, word, () => fill(d[key], icon(word), h("", word)));
 		once("model", [s.model, s.scripted], () => fill(d.model, name(s)));
 		once("fsm", [s.at, s.seen, s.bad, s.marks], () => {
 			const cls = (i) => (i === s.bad ? "bad" : i === s.at ? "now" : s.seen.includes(i) ? "seen" : "");
-			const at = (i) => ({ class: cls(i), title: STATES[i][1], "aria-current": i === s.at ? "step" : null });
+			const at = (i) => ({class: cls(i), title: STATES[i][1] + ": " + STATES[i][2], "aria-current": i === s.at ? "step" : null});
 			const m = (i) => (s.marks[i] && i === s.at ? h(".na-mark", s.marks[i]) : null);
 			d.fsm.setAttribute("aria-label", live ? "state: " + live[1] : "states visited");
-			fill(d.fsm, STATES.map(([k], i) => h("li", at(i), h("i.na-dot"), h("b", { "data-w": k }, k), m(i))));
+			fill(d.fsm, STATES.map(([k], i) => h("li", at(i), h("i.na-dot"), h("b", {"data-w": k}, k))));
 			fill(d.path, STATES.map(([k, long], i) => h("li", at(i), h(".at", h("i.na-dot")), h("b", h(".long", long), h(".short", k)), m(i))));
 			const bad = STATES[s.bad];
 			d.word.className = "na-word" + (live ? "" : " off");
-			fill(d.word, live ? live[0] : bad ? bad[0] : "", mark ? h(".na-mark", mark) : "");
+			fill(d.word, (live || bad || "")[0]);
+			fill(d.mark, mark);
 		});
 		once("gauge", g, () => {
 			const over = p != null && p >= g.trigger;
 			fill(d.gauge, gaugeView(s));
-			fill(d.ctx, p != null && [h(".na-bar", h("i", { class: over ? "c-over" : "c-one", style: `width:${Math.min(p, 100)}%` }), h("i.na-tick", { style: `left:${g.trigger}%` })), h(".num", p + " %")]);
+			fill(d.ctx, p != null && [h(".na-bar", h("i", {class: over ? "c-over" : "c-one", style: `width:${Math.min(p, 100)}%`}), h("i.na-tick", {style: `left:${g.trigger}%`})), h(".num", p + " %")]);
 		});
 		once("breaker", [b, s.cooldown != null], () => fill(d.breaker, breakerView(s)));
-		once("foot", [s.model, s.foot], () => fill(d.foot, h("", name(s), h(".num wrap", " · " + s.foot.join(" · "))), h(".hint", "audit")));
+		once("foot", [s.model, s.foot], () => fill(d.foot, h("", name(s), h(".num wrap", " · " + s.foot.join(" · "))), h(".hint", "audit: a row per turn")));
 		d.speed.textContent = s.speed;
 		once("line", [s.line, s.mark, s.clipped, s.notices], () => {
 			const note = s.clipped && ["The view holds no more text; the whole is in ", h("code", "result.text"), ". "];
-			fill(d.line, !!s.line.length && s.mark && icon(s.mark === "connecting" ? s.status : s.mark), h("", note, rich(s.line), s.notices.map((n) => [h("br"), n])));
+			fill(d.line, !!(note || s.line.length || s.notices.length) && [!!s.line.length && s.mark && icon(s.mark === "connecting" ? s.status : s.mark), h("", note, rich(s.line), s.notices.map((n) => [h("br"), n]))]);
 		});
 		once("ask", s.ask, () => { // may this call run? The kernel asks here only if clicks arrive (D20)
 			const ask = s.ask;
-			fill(d.ask, ask && [h("", "Allow ", h("code", ask.call), "?"), [["Allow", true], ["Deny", false]].map(([word, allow]) => h("button", { type: "button", onclick() {
-				say({ t: "answer", run: store.run, n: ask.n, allow });
-				fill(d.ask, h("", word === "Deny" ? "denied" : "allowed")); d.reply.focus();
-			} }, word))]);
+			fill(d.ask, ask && [h("", "Allow ", h("code", ask.call), "?"), [true, false].map((allow) => h("button", { type: "button", onclick() {
+				say({t: "answer", run: store.run, n: ask.n, allow});
+				fill(d.ask, h("", allow ? "allowed" : "denied")); d.reply.focus();
+			} }, allow ? "Allow" : "Deny"))]);
 		});
 		once("error", s.error, () => { fill(d.error, s.error.map((t, i) => (i ? [h("br"), t] : h("strong", t)))); });
 		d.waitEnd = s.wait == null ? null : now() + s.wait * 1000;
@@ -333,15 +337,16 @@ export function makeView(store, el, say) {
 		if (last.stop === mode) return;
 		const focus = d.stop.contains(document.activeElement);
 		last.stop = mode; d.p.dataset.stop = mode || "wait";
-		if (mode === "button") fill(d.stop, h("button", { type: "button", onclick: () => { if (road !== "button") return; road = "stopping"; drawStop(); say({ t: "stop", run: store.run }); } }, icon("cancelled"), "Stop"));
+		if (mode === "button") fill(d.stop, h("button", { type: "button", onclick: () => { if (road !== "button") return; road = "stopping"; drawStop(); say({t: "stop", run: store.run}); } }, icon("cancelled"), "Stop"));
 		else if (mode === "stopping") { const btn = d.stop.querySelector("button"); if (btn) { btn.setAttribute("aria-disabled", "true"); fill(btn, "stopping"); } }
 		else fill(d.stop, mode === "line" && h("", "stop with ", h("kbd", "Kernel > Interrupt")));
 		if (focus && mode === "none") d.reply.focus();
 	}
 	function greet() { // can a click get there in time?
 		road = ""; last.stop = null; clearTimeout(helloTimer);
+		d.stop.style.display = store.s && store.s.done ? "none" : ""; // nothing to stop, no slot
 		const page = document.getElementById("jupyter-config-data");
-		say({ t: "hello", nonce, schema: SCHEMA, versions: page ? { jupyter: JSON.parse(page.textContent).appVersion } : {} });
+		say({t: "hello", nonce, schema: SCHEMA, versions: page ? {jupyter: JSON.parse(page.textContent).appVersion} : {}});
 		helloTimer = setTimeout(() => { if (!road) { road = "line"; drawStop(); } }, HELLO_MS);
 	}
 	let run = null;
@@ -350,7 +355,7 @@ export function makeView(store, el, say) {
 			for (const hi of dirty.hi) if (hi.nonce === nonce && hi.stop && !road) { road = "button"; clearTimeout(helloTimer); drawStop(); }
 			if (store.run !== run && store.s) { if (run !== null) greet(); run = store.run; d.flow.style.minHeight = ""; }
 			if (dirty.cut || dirty.all) {
-				if (d.flow.isConnected && items.length) d.flow.style.minHeight = d.flow.offsetHeight + "px";  // never gets lower while it runs
+				if (d.flow.isConnected && items.length) d.flow.style.minHeight = d.flow.offsetHeight + "px"; // never lower while it runs
 				for (const one of items.splice(store.items.length)) one.el.remove();
 			}
 			drawItems(dirty.all ? store.items.keys() : dirty.items);
@@ -364,7 +369,7 @@ export function makeView(store, el, say) {
 	timer = setInterval(tick, 250);
 	greet();
 	run = store.s ? store.run : null;
-	view.draw({ items: [], hi: [], all: true });
+	view.draw({items: [], hi: [], all: true});
 	return view;
 }
 
@@ -375,32 +380,32 @@ const STORES = new WeakMap();
 function storeOf(model) {
 	let it = STORES.get(model);
 	if (it) return it;
-	it = { store: fresh(), views: new Set(), asked: 0 };
+	it = {store: fresh(), views: new Set(), asked: 0};
 	STORES.set(model, it);
 	const final = model.get("final");
-	if (final && final.state && final.schema <= SCHEMA) fold(it.store, { seq: 0.5, ops: [{ t: "end", full: final }] });
+	if (final && final.state && final.schema <= SCHEMA) fold(it.store, {seq: 0.5, ops: [{t: "end", full: final}]});
 	const name = model.get("channel"); // JupyterLite (F6): comm messages wait there for the cell's end
 	it.channel = name ? new BroadcastChannel(name) : null;
 	it.say = (what) => {
 		it.channel?.postMessage(what);
-		try { model.send(what); } catch { /* no kernel: the view stays as it is */ }
+		try { model.send(what); } catch { /* no kernel: all stays as it is */ }
 	};
 	it.heard = (msg) => {
 		if (!msg || !Array.isArray(msg.ops)) return;
 		const dirty = fold(it.store, msg);
-		if (dirty === "resync") { if (Date.now() - it.asked > 500) { it.asked = Date.now(); it.say({ t: "resync", seq: it.store.seq }); } }
+		if (dirty === "resync") { if (Date.now() - it.asked > 500) { it.asked = Date.now(); it.say({t: "resync", seq: it.store.seq}); } }
 		else if (dirty) for (const view of it.views) view.draw(dirty);
 	};
 	model.on("msg:custom", it.heard);
 	return it;
 }
-function initialize({ model }) {
+function initialize({model}) {
 	const it = storeOf(model);
 	return () => { model.off("msg:custom", it.heard); it.channel?.close(); STORES.delete(model); };
 }
-function render({ model, el }) {
+function render({model, el}) {
 	const it = storeOf(model), view = makeView(it.store, el, it.say);
 	it.views.add(view);
 	return () => { it.views.delete(view); view.close(); };
 }
-export default { initialize, render };
+export default {initialize, render};
