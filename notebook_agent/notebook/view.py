@@ -61,7 +61,8 @@ class LiveView:
             ``NAP_S``: whatever cannot wait so long rings. Less when it was drawn just now.
         """
         observer, now = self.observer, self.observer.now()
-        if (since := now - self._ticked) < 0.9 * TICK_S:  # the driver was woken for other work
+        since = now - self._ticked
+        if since < 0.9 * TICK_S and self.placed():  # the driver was woken for other work
             return TICK_S - since
         observer.ring_for_text(now + TICK_S)  # before the drain: no delta comes unheard between
         if observer.deltas >= FAST * max(TICK_S, since):

@@ -255,6 +255,10 @@ def test_D13_a_driver_woken_for_other_work_does_not_draw_more_often() -> None:
     observer, sink = LiveObserver(now=lambda: clock[0]), Kept()
     view = LiveView(observer, sink)
     view.open()
+    observer.on_event(ev.RunStarted(run_id="r", session_id="s"))
+    for _ in range(3):
+        view.tick()  # the first paint waits for the run's id, and nothing waits for its turn then
+    assert [state.run_id for state in sink.states] == ["", "r"]
     sink.states.clear()
     naps = []
     for step in range(1000):
