@@ -212,8 +212,8 @@ def given_model(evil: list[str]) -> str:
 
 
 def errors(evil: list[str]) -> list[str]:
-    """The lines of the provider's words: an error is shown up to 2,000 characters."""
-    return [text for text in evil[2:14] if "\n" not in text]
+    """The lines of the provider's words, terminal codes too; an error is shown up to 2,000 characters."""
+    return [text for text in (*evil[2:14], *evil[16:17]) if "\n" not in text]
 
 
 def given(evil: list[str]) -> dict[str, Any]:
@@ -278,7 +278,7 @@ def raw(value: Any) -> list[str]:
     if isinstance(value, str):
         return [ascii(value[:80])] if value != visible(value) else []
     if isinstance(value, dict):
-        named = [f"{k}: {one}" for k, v in value.items() if k != "traceback" for one in raw(v)]
+        named = [f"{k}: {one}" for k, v in value.items() for one in raw(v)]
         return named + OTHER.findall("".join(value.get("text/html", "")))
     return [one for v in value for one in raw(v)] if isinstance(value, list) else []
 

@@ -7,10 +7,11 @@ import re
 
 import pytest
 
+from notebook_agent.core.text import visible
 from notebook_agent.errors import ConfigError
 from notebook_agent.notebook.output import bundle, metadata
 from notebook_agent.notebook.panel_state import PanelState
-from notebook_agent.notebook.reducer import reduce
+from notebook_agent.notebook.reducer import reduce, reduce_all
 from notebook_agent.notebook.sinks import (
     SINKS,
     NullSink,
@@ -19,6 +20,7 @@ from notebook_agent.notebook.sinks import (
     UpdateSink,
     make_sink,
 )
+from notebook_agent.notebook.sinks.update import running_bundle
 from tests.notebook.recorded import FULL, opened, recorded, to_model, words
 
 RUNS = recorded()
@@ -89,6 +91,18 @@ def test_N06_update_sends_small_pieces_of_a_long_reply() -> None:
         assert len(call["data"]["text/html"].encode()) < 16_000
         assert len(call["data"]["text/plain"].encode()) <= 8_192
     assert "A line of the reply" in shown.calls[-1]["data"]["text/plain"]
+
+
+@pytest.mark.parametrize("char", ["$", "&", "\u202e", "\\\\", "<b>", "$x$ \\n\n\n"])
+def test_N06_update_stays_small_where_a_character_becomes_many(char: str) -> None:
+    for end in ("", "\n\nafter"):
+        text = char * 9000 + end
+        events = [opened(), *to_model(0.0), *words(0.1, text, step=3000)]
+        for n in range(2, len(events) + 1):
+            made = running_bundle(reduce_all(events[:n]))
+            assert len(made["text/html"].encode()) < 16_000
+            assert len(made["text/plain"].encode()) <= 8_192
+        assert visible(text.strip()[-5:]).split()[-1] in made["text/plain"]
 
 
 def test_update_without_a_run_id_does_not_wait_for_ever() -> None:

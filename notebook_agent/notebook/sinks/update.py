@@ -104,7 +104,7 @@ def _tail(state: PanelState) -> tuple[str, str]:
     parts: list[str] = []
     room = TAIL
     if state.tail:
-        cut = state.tail[-room:]
+        cut = _end_of(state.tail, room)
         room -= len(cut)
         texts.append(visible(cut).strip())
         parts.append(f'<p style="white-space: pre-wrap; margin: 0 0 9px">{escape(cut)}</p>')
@@ -113,14 +113,16 @@ def _tail(state: PanelState) -> tuple[str, str]:
             break
         if isinstance(one, TextBlock):
             if len(one.text) > room:
-                cut = one.text[-room:]
+                cut = _end_of(one.text, room)
                 texts.append(visible(cut).strip())
                 parts.append(f'<p style="white-space: pre-wrap">…{escape(cut)}</p>')
                 room = 0
                 break
             texts.append(visible(one.text).strip())
-            made = styled_block(one.text)
-            parts.append(made if len(made) <= 2 * TAIL else f"<p>{escape(one.text)}</p>")
+            made = unset_maths(styled_block(one.text))
+            if len(made) > 2 * TAIL:
+                made = f"<p>{escape(_end_of(one.text, room))}</p>"
+            parts.append(made)
             room -= max(len(one.text), len(made) // 2)
         elif isinstance(one, ToolRow):
             line = f"[{one.name} · {one.status}]"[:300]
@@ -133,3 +135,11 @@ def _tail(state: PanelState) -> tuple[str, str]:
             parts.append(f'<p style="font-size: 13px">{escape(line)}</p>')
             room -= len(line)
     return "\n\n".join(reversed(texts)), "".join(reversed(parts))
+
+
+def _end_of(text: str, room: int) -> str:
+    """The end of a text: ``room`` characters, fewer where each becomes many in HTML."""
+    cut = text[-room:]
+    while len(unset_maths(escape(cut))) > 2 * room:
+        cut = cut[len(cut) // 4 + 1 :]
+    return cut
