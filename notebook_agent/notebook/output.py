@@ -8,7 +8,7 @@ Source: notebook side, "The panel" (D15, D16), "Front ends" (F5, F13); N07, X01-
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from notebook_agent.core.text import unset_maths, visible
@@ -45,8 +45,10 @@ __all__ = [
 
 SCHEMA: Final = 1  # of metadata and panel messages; a newer one is shown as its plain text
 TEXT_LIMIT: Final = 40_000  # characters of text/plain (F13)
-HTML_LIMIT: Final = 900_000  # characters of text/html: one output stays under 1 MB
+HTML_LIMIT: Final = 900_000  # bytes of text/html: one output stays under 1 MB
+RESULTS_LIMIT: Final = 400_000  # bytes of all tools' results in it
 TOOL_LIMIT: Final = 4_000  # characters of one tool's arguments or result, in the saved output
+NOTICE_LIMIT: Final = 1_000  # characters of one
 ROWS_LIMIT: Final = 100
 
 _LINE: Final = "1px solid rgba(128,128,128,0.4)"
@@ -161,17 +163,18 @@ def error_lines(state: PanelState) -> list[str]:
 
 
 def _word(state: PanelState) -> str:
-    mark = PLAIN_MARKS.get(state.status, "◧")
-    return f"{mark} {state.status}"
+    return f"{PLAIN_MARKS.get(state.status, '◧')} {state.status}"
+
+
+def _audit(state: PanelState) -> tuple[Sequence[str], list[list[str]], Sequence[bool]]:
+    names, _, right, _ = zip(*AUDIT_COLUMNS, strict=True)
+    rows = [[shorten(cell, 60) for cell in audit_cells(row)] for row in state.rows[-ROWS_LIMIT:]]
+    return names, rows, right
 
 
 def _audit_text(state: PanelState) -> str:
-    names = [head for head, _, _, _ in AUDIT_COLUMNS]
-    right = [r for _, _, r, _ in AUDIT_COLUMNS]
-    rows = [[shorten(cell, 60) for cell in audit_cells(row)] for row in state.rows[-ROWS_LIMIT:]]
-    table = text_table(names, rows, right)
-    hidden = len(state.rows) - len(rows)
-    return f"... {hidden} earlier turns not shown\n{table}" if hidden else table
+    table, hidden = text_table(*_audit(state)), len(state.rows) - ROWS_LIMIT
+    return f"... {hidden} earlier turns not shown\n{table}" if hidden > 0 else table
 
 
 def _groups(state: PanelState) -> list[Item]:
@@ -248,14 +251,10 @@ def frozen_html(state: PanelState) -> str:
     """The same as plain HTML with inline declarations only."""
     foot = unset_maths(_results_html(state) + _foot_html(state))
     head = unset_maths(_head_html(state))
-    room = HTML_LIMIT - len(foot) - len(head)
-    body: list[str] = []
-    for part in map(unset_maths, _body_parts(state)):
-        if len(part) > room:
-            body.append("<p>The reply goes on; the whole is in <code>result.text</code>.</p>")
-            break
-        room -= len(part)
-        body.append(part)
+    body = _within(
+        HTML_LIMIT - len((head + foot).encode()), map(unset_maths, _body_parts(state)),
+        "<p>The reply goes on; the whole is in <code>result.text</code>.</p>",
+    )  # fmt: skip
     flow = (
         '<div dir="auto" style="padding: 13px 16px 6px; max-width: 690px; box-sizing: content-box; '
         f'font-size: 15px; line-height: 1.6; overflow-wrap: break-word">\n{"".join(body)}</div>\n'
@@ -266,16 +265,23 @@ def frozen_html(state: PanelState) -> str:
     )
 
 
+def _within(room: int, parts: Iterable[str], note: str) -> list[str]:
+    """The first parts that fit into so many bytes; the note where one does not."""
+    out: list[str] = []
+    for part in parts:
+        room -= len(part.encode())
+        if room < 0:
+            return [*out, note]
+        out.append(part)
+    return out
+
+
 def _head_html(state: PanelState) -> str:
-    name = (
-        f"<em>{escape(state.model)}</em>"
-        if state.scripted
-        else f"{_HEAD_CODE}{escape(state.model)}</code>"
-    )
+    tag, end = ("<em>", "</em>") if state.scripted else (_HEAD_CODE, "</code>")
     return (
         f'<div style="height: 40px; line-height: 40px; padding: 0 16px; border-bottom: {_LINE}; '
         'font-size: 13px; overflow: hidden; white-space: nowrap; text-overflow: ellipsis">'
-        f"<strong>{escape(_word(state))}</strong> &#160; {name}</div>"
+        f"<strong>{escape(_word(state))}</strong> &#160; {tag}{escape(state.model)}{end}</div>"
     )
 
 
@@ -358,19 +364,17 @@ def _results_html(state: PanelState) -> str:
     )
     parts = []
     for one in state.items:
-        if not isinstance(one, ToolRow):
-            continue
-        texts = (one.printed.strip("\n"), one.result.strip("\n"))
-        shown = "\n\n".join(part for part in texts if part)
-        if shown:
+        texts = (one.printed, one.result) if isinstance(one, ToolRow) else ()
+        shown = "\n\n".join(part.strip("\n") for part in texts if part.strip("\n"))
+        if shown and isinstance(one, ToolRow):
             parts.append(
                 f'<p style="margin: 0; overflow-wrap: break-word">result of {_CODE}{escape(call_text(one))}</code></p>'
                 f'<pre style="{small}; background-color: transparent">'
                 f"{escape(_cut(shown, TOOL_LIMIT))}</pre>"
             )
-    if not parts:
-        return ""
-    return f'<div style="padding: 6px 16px 0; font-size: 12px">{"".join(parts[:ROWS_LIMIT])}</div>'
+    more = "<p>More results are not saved here; the run's record has them all.</p>"
+    shown = "".join(_within(RESULTS_LIMIT, parts, more))
+    return shown and f'<div style="padding: 6px 16px 0; font-size: 12px">{shown}</div>'
 
 
 def _foot_html(state: PanelState) -> str:
@@ -382,13 +386,9 @@ def _foot_html(state: PanelState) -> str:
     )
     parts = [head]
     if state.rows:
-        names = [head for head, _, _, _ in AUDIT_COLUMNS]
-        right = [r for _, _, r, _ in AUDIT_COLUMNS]
-        rows = [
-            [shorten(cell, 60) for cell in audit_cells(row)] for row in state.rows[-ROWS_LIMIT:]
-        ]
-        parts.append(html_table(names, rows, right))
-    parts += [f'<p style="margin: 6px 0 0">{escape(notice)}</p>' for notice in state.notices]
+        parts.append(html_table(*_audit(state), spread=True))
+    notices = (escape(_cut(notice, NOTICE_LIMIT)) for notice in state.notices)
+    parts += [f'<p style="margin: 6px 0 0">{notice}</p>' for notice in notices]
     return "".join([*parts, "</div>"])
 
 

@@ -58,7 +58,16 @@ def test_html_needs_no_style_script_or_class(name: str) -> None:
         "div", "strong", "em", "code", "p", "pre", "ul", "ol", "li", "table", "thead", "tbody",
         "tr", "th", "td", "br", "s", "a", "h3", "h4", "h5", "h6", "blockquote", "hr", "abbr",
     }  # fmt: skip
-    assert parser.attributes <= {"style", "scope", "dir", "href", "rel", "start", "align", "tabindex"}
+    assert parser.attributes <= {
+        "style",
+        "scope",
+        "dir",
+        "href",
+        "rel",
+        "start",
+        "align",
+        "tabindex",
+    }
 
 
 @pytest.mark.parametrize("name", STATES)
@@ -119,6 +128,22 @@ def test_limits() -> None:
     assert "the whole is in" in made["text/html"]
     one = replace(STATES["completed"], items=(TextBlock("y" * 2_000_000),))
     assert len(bundle(one)["text/html"]) < 1_000_000
+
+
+@pytest.mark.parametrize("char", ["x", '"', "$", "\u202e", "潮"])
+def test_F13_many_results_and_calls_stay_under_a_megabyte(char: str) -> None:
+    """Whatever a character becomes in HTML; where results are missing, a line says so."""
+    state, text = STATES["completed"], char * 5_000
+    tool = next(one for one in state.items if isinstance(one, ToolRow))
+    tool = replace(tool, name=text, arguments=text, result=text, printed=text)
+    blocks = tuple(TextBlock(f"{char * 4000}\n\n", 0) for _ in range(60))
+    state = replace(
+        state, items=(*blocks, *[tool] * 300), rows=tuple(row(i, text) for i in range(100))
+    )
+    made = bundle(state)
+    assert len(made["text/html"].encode()) < 1_000_000
+    assert "More results are not saved here" in made["text/html"]
+    assert "result of" in made["text/html"]
 
 
 def test_hostile_names_are_text_everywhere() -> None:
