@@ -10,8 +10,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from notebook_agent.errors import Cancelled
-from notebook_agent.notebook.drive import TICK_S
 from notebook_agent.notebook.kernel_loop import EngineDriver
+from notebook_agent.notebook.naps import NAP_S, LoopNaps
 
 __all__ = ["Chore"]
 
@@ -31,8 +31,9 @@ class Chore:
         """
         work = self._engine.submit(self._make())
         try:
-            while not work.done():  # noqa: ASYNC110  # the tick lets SIGINT through (D3)
-                await asyncio.sleep(TICK_S)
+            naps = LoopNaps(work)
+            while not work.done():  # waking now and then lets SIGINT through (D3)
+                await naps.nap(NAP_S)
         except (asyncio.CancelledError, KeyboardInterrupt):
             work.cancel()
             raise Cancelled("stopped") from None

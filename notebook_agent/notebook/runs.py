@@ -22,6 +22,7 @@ from notebook_agent.notebook.background import BackgroundRun
 from notebook_agent.notebook.drive import Outcome, RunDriver, View
 from notebook_agent.notebook.formats import code_of, with_format
 from notebook_agent.notebook.frontend import choose, guess
+from notebook_agent.notebook.naps import NAP_S
 from notebook_agent.notebook.prepare import Plan, plan_run
 from notebook_agent.notebook.report import Report
 from notebook_agent.notebook.request_view import dry_run
@@ -79,7 +80,9 @@ class NullView:
     """Shows nothing: the Python twins."""
 
     def open(self) -> None: ...
-    def tick(self) -> None: ...
+    def tick(self) -> float:
+        return NAP_S
+
     def rung_by(self, ring: Callable[[], None]) -> None: ...
     def placed(self) -> bool:
         return True
