@@ -11,6 +11,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from notebook_agent.core.result import RunResult
+from notebook_agent.engine.interrupts import interruptible
 from notebook_agent.notebook.kernel_loop import Work
 from notebook_agent.notebook.naps import TICK_S, LoopNaps, wake_when_done
 from notebook_agent.notebook.own_cell import OwnCell
@@ -78,12 +79,13 @@ class BackgroundRun:
             The result, None when the time is up. An interrupt ends the waiting, not the run.
         """
         end = None if timeout is None else time.monotonic() + timeout
-        while not self._work.done():
-            left = TICK_S if end is None else min(TICK_S, end - time.monotonic())
-            if left <= 0:
-                return None
-            self._cell.run(self._driver.tick)
-            time.sleep(left)
+        with interruptible():
+            while not self._work.done():
+                left = TICK_S if end is None else min(TICK_S, end - time.monotonic())
+                if left <= 0:
+                    return None
+                self._cell.run(self._driver.tick)
+                time.sleep(left)
         return self.result
 
     def __await__(self) -> Generator[Any, None, RunResult]:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from notebook_agent.engine.interrupts import interruptible
 from notebook_agent.errors import Cancelled
 from notebook_agent.notebook.kernel_loop import EngineDriver
 from notebook_agent.notebook.naps import NAP_S, LoopNaps
@@ -47,7 +48,8 @@ class Chore:
         """
         work = self._engine.submit(self._make())
         try:
-            return work.result()
+            with interruptible():
+                return work.result()
         except KeyboardInterrupt:
             work.cancel()
             raise Cancelled("stopped") from None

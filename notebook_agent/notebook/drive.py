@@ -13,18 +13,17 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from notebook_agent.core.result import RunResult
 from notebook_agent.core.session import RunStatus
 from notebook_agent.core.text import visible
 from notebook_agent.engine.cancel import CancelSignal
+from notebook_agent.engine.interrupts import ignored, noted
 from notebook_agent.errors import AgentError, Cancelled
 from notebook_agent.notebook.background import BackgroundRun
 from notebook_agent.notebook.internal import internal_error
@@ -167,7 +166,7 @@ class RunDriver:
                 "This Python has no threads, so a run cannot be waited for here.\n"
                 "Type it at the top of a cell:  %%agent     or:  await agent.aask(...)"
             )
-        with self._road.served():
+        with self._road.served(), noted() as pressed:
             self._drawn(self._view.open)
             work = self._begin()
             naps = ThreadNaps(work)
@@ -178,7 +177,10 @@ class RunDriver:
                     for awaitable in self._road.serve():
                         _refuse_async(awaitable)
                     naps.nap(self._show())
-                except KeyboardInterrupt:
+                    if pressed:
+                        pressed.clear()
+                        deadline = self._interrupt(deadline)
+                except KeyboardInterrupt:  # of a tool or a question
                     deadline = self._interrupt(deadline)
                 except BaseException:  # as above
                     self.cancel.cancel()
@@ -259,7 +261,7 @@ class RunDriver:
         return self._now() + DRAIN_S if deadline is None else deadline
 
     def _finish(self, work: Work[RunResult]) -> RunResult:
-        with _no_interrupts():
+        with ignored():  # a second press must not cut the last drawing in two (K04)
             outcome = self._outcome(work)
             self._close(outcome)
             if self._interrupted:
@@ -302,20 +304,6 @@ class RunDriver:
         for awaitable in self._road.serve():
             _refuse_async(awaitable)
         return self._show()
-
-
-@contextmanager
-def _no_interrupts() -> Iterator[None]:
-    """An impatient second interrupt must not cut the last drawing in two (K04)."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        if before is not None:  # None: a handler that Python did not install
-            signal.signal(signal.SIGINT, before)
 
 
 def _one_line_cancelled(outcome: Outcome) -> Cancelled:

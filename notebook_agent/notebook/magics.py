@@ -16,7 +16,7 @@ import traitlets as t
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 
 from notebook_agent.core.result import RunResult
-from notebook_agent.errors import AgentError
+from notebook_agent.errors import AgentError, Cancelled
 from notebook_agent.notebook.agent_session import AgentSession, of_shell
 from notebook_agent.notebook.arguments import CellOptions, UsageError, cell_help, parse_cell
 from notebook_agent.notebook.chore import Chore
@@ -179,6 +179,8 @@ class AgentMagics(Magics):
             return call()
         except AgentError as error:
             raise self._kept(error) from None
+        except KeyboardInterrupt:  # before or after the run, which takes its own (D4)
+            raise self._kept(Cancelled("stopped")) from None
         except Exception as error:  # noqa: BLE001  # said in two lines, without values
             raise self._kept(internal_error(error)) from None
 
@@ -187,6 +189,8 @@ class AgentMagics(Magics):
             return await coro
         except AgentError as error:
             raise self._kept(error) from None
+        except KeyboardInterrupt:  # as above
+            raise self._kept(Cancelled("stopped")) from None
         except Exception as error:  # noqa: BLE001  # said in two lines, without values
             raise self._kept(internal_error(error)) from None
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import queue
-import signal
-import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from notebook_agent.engine.interrupts import interruptible
 
 __all__ = ["Asker", "KernelRoad", "no_asker"]
 
@@ -177,7 +177,8 @@ class KernelRoad:
                 self._void(one)
                 continue
             if not one.opened:
-                opened = one.asker.open(one.job.question)
+                with interruptible():  # a terminal's question holds the thread
+                    opened = one.asker.open(one.job.question)
                 if opened is None:
                     return
                 if not opened:
@@ -213,7 +214,7 @@ class KernelRoad:
 def _run(job: _Job) -> Awaitable[None] | None:
     assert job.call is not None
     try:
-        with _interruptible():
+        with interruptible():  # a tool that holds the thread must see Stop (F11)
             value = job.call()
     except KeyboardInterrupt:
         _settle(job, error=RuntimeError("interrupted"))
@@ -253,18 +254,3 @@ def _settle(job: _Job, *, value: Any = None, error: BaseException | None = None)
         job.loop.call_soon_threadsafe(there)
     except RuntimeError:  # the engine's loop is closed: nobody waits
         return
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """In an awaited cell SIGINT only cancels the cell's task; a tool that blocks the thread
-    must see KeyboardInterrupt, or Stop would wait for it (F11)."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        if before is not None:  # None: a handler that Python did not install
-            signal.signal(signal.SIGINT, before)

@@ -23,6 +23,7 @@ from notebook_agent.errors import AgentError, Cancelled, ConfigError, StoreError
 from notebook_agent.notebook.applied import CHECKS, FOLLOWS, breaker_config, nothing, run_policy
 from notebook_agent.notebook.arguments import UsageError
 from notebook_agent.notebook.asking import approver
+from notebook_agent.notebook.chore import Chore
 from notebook_agent.notebook.kernel_loop import EngineDriver, default_driver
 from notebook_agent.notebook.model_book import LiveNames, ModelBook
 from notebook_agent.notebook.prepare import find_function
@@ -96,9 +97,8 @@ class SessionCore:
     def cell_sources(self, count: int) -> list[str]:
         """The last ``count`` cells as typed, oldest first, without the one that runs now."""
         history = getattr(getattr(self.shell, "history_manager", None), "input_hist_raw", None)
-        if not count or not history:
-            return []
-        return [one for one in history[1:-1] if one.strip()][-count:]
+        before = history[1:-1] if count and history else ()
+        return [one for one in before if one.strip()][-count:]
 
     def function(self, name: str, command: str = "%%agent --tools") -> Any:
         """A function or tool of the notebook; ``command`` is what an error says to type.
@@ -361,7 +361,7 @@ class SessionCore:
         if not self.engine.own_thread:
             coro.close()
             raise AgentError("This Python has no threads: await the twin that begins with 'a'.")
-        return self.engine.submit(coro).result()
+        return Chore(lambda: coro, self.engine).blocking()  # type: ignore[no-any-return]  # a chore's
 
     def last_run(self, session: str | None = None) -> Run | None:
         """The newest run of a session, None when there is none."""

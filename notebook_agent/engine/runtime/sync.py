@@ -12,11 +12,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from notebook_agent.engine.cancel import CancelSignal
+from notebook_agent.engine.interrupts import noted
 
 __all__ = ["run_sync"]
 
 T = TypeVar("T")
-JOIN_STEP_S = 0.05  # a join without a time-out cannot be interrupted on every platform
+JOIN_STEP_S = 0.05  # a wait without a time-out cannot be interrupted on every platform
 
 
 def run_sync(make: Callable[[], Coroutine[Any, Any, T]], cancel: CancelSignal) -> T:
@@ -38,14 +39,17 @@ def run_sync(make: Callable[[], Coroutine[Any, Any, T]], cancel: CancelSignal) -
             results.append(context.run(asyncio.run, make()))
         except BaseException as error:  # noqa: BLE001  # raised again in the waiting thread
             errors.append(error)
+        finally:
+            over.set()
 
+    over = threading.Event()  # an interrupted join may take a running thread for an ended one
     thread = threading.Thread(target=body, name="notebook-agent-run", daemon=True)
-    thread.start()
-    while thread.is_alive():
-        try:
-            thread.join(JOIN_STEP_S)
-        except KeyboardInterrupt:  # Ruling: L119, the run ends itself
-            cancel.cancel()
+    with noted() as pressed:
+        thread.start()
+        while not over.wait(JOIN_STEP_S):
+            if pressed:  # Ruling: L119, the run ends itself
+                pressed.clear()
+                cancel.cancel()
     if errors:
         raise errors[0]
     return results[0]
