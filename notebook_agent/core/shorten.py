@@ -5,6 +5,7 @@ Source: LLM turn, "The turn's paper trail" (L104); Turn FSM, "BuildingContext" (
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -20,7 +21,7 @@ from notebook_agent.core.messages import (
 )
 from notebook_agent.core.trim import is_summary
 
-__all__ = ["PRUNED", "prune_outputs", "shorten", "shorten_to"]
+__all__ = ["PRUNED", "is_cut", "prune_outputs", "shorten", "shorten_to"]
 
 Count = Callable[[Message], int]
 PRUNED: Final = "[output left out: old tool output]"
@@ -146,6 +147,14 @@ def _cut_strings(value: Any, limit: int) -> Any:
     return value
 
 
+_CUT: Final = re.compile(r"\n\[\.\.\. [\d,]+ of [\d,]+ characters left out here \.\.\.\]\n")
+
+
+def is_cut(text: str) -> bool:
+    """Whether a text was shortened here: it has the note of what is gone."""
+    return _CUT.search(text) is not None
+
+
 def _cut(text: str, limit: int) -> str:
     """Head and tail of a text, three to one, with a note of what is gone between."""
     if len(text) <= limit:
@@ -153,7 +162,9 @@ def _cut(text: str, limit: int) -> str:
     note = f"\n[... {len(text) - limit:,} of {len(text):,} characters left out here ...]\n"
     room = max(limit - len(note), 8)
     tail = room // 4
-    return f"{text[: room - tail]}{note}{text[-tail:]}"
+    cut = f"{text[: room - tail]}{note}{text[-tail:]}"
+    # a short text would lose its words for a note that is as long
+    return cut if len(cut) * 4 < len(text) * 3 else text
 
 
 def prune_outputs(

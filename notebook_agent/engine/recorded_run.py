@@ -26,6 +26,7 @@ from notebook_agent.engine.cancel import CancelSignal
 from notebook_agent.engine.store.base import ToolExecution
 from notebook_agent.engine.store.run_file import RunBundle
 from notebook_agent.engine.tools import Tool
+from notebook_agent.engine.tools.calls import ErrorAsIs
 from notebook_agent.engine.tools.output import Output
 from notebook_agent.errors import AgentError, ErrorKind, ProviderError
 from notebook_agent.providers.base import Capabilities
@@ -336,7 +337,7 @@ def _answer(name: str, executions: Sequence[ToolExecution]) -> Callable[..., Any
         one = next((x for x in left if _canonical(x.arguments) == wanted), left[0])
         left.remove(one)
         if one.is_error:
-            raise _as_raised(one.result)
+            raise ErrorAsIs(one.result)
         return Output(one.result, one.images)
 
     return answer
@@ -348,18 +349,6 @@ class _RecordedTool(Tool):
     def prepare(self, given: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any], list[str]]:
         """The arguments, unchecked."""
         return [], dict(given), []
-
-
-_FAILED: Final = re.compile(r"Tool '.*?' failed: (\w+)(?:: (.*))?", re.DOTALL)
-
-
-def _as_raised(text: str) -> Exception:
-    """An exception that gives the recorded error text again."""
-    known = _FAILED.fullmatch(text)
-    if known is None:
-        return RuntimeError(text)
-    error: Exception = type(known[1], (Exception,), {})(*([known[2]] if known[2] else []))
-    return error
 
 
 def _canonical(arguments: str) -> str:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from notebook_agent.core.messages import Message, Role
+from notebook_agent.core.shorten import is_cut
+from notebook_agent.engine.runtime.steps import CONTINUE_TEXT
 from notebook_agent.engine.store.base import MessageRecord
 from notebook_agent.engine.structured import OutputSchema
 from notebook_agent.errors import StructuredOutputError
@@ -54,9 +56,15 @@ def recorded_schema(
     known = OutputSchema.from_json(data)
     if known is None or data is None:
         return None
-    said = [
-        m.message.text_content()
-        for m in messages
-        if m.message is not None and m.message.role is Role.USER and not m.message.results
-    ]
+    said = [m.message.text_content() for m in messages if m.message is not None and _asks(m)]
     return _RecordedSchema(**data, asks=deque(said[1:]))
+
+
+def _asks(entry: MessageRecord) -> bool:
+    """Whether it is the question, or asks again because of the schema: not a summary, not a
+    copy that compaction shortened, and not what asks for the rest of a reply (B46)."""
+    message = entry.message
+    if entry.kind != "message" or message is None or message.role is not Role.USER:
+        return False
+    text = message.text_content()
+    return not message.results and text != CONTINUE_TEXT and not is_cut(text)

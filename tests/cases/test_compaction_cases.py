@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -16,7 +17,7 @@ from notebook_agent.engine.observers import Observer
 from notebook_agent.engine.runtime import AgentRuntime
 from notebook_agent.engine.store.memory import MemoryStore
 from notebook_agent.engine.tools import tool
-from notebook_agent.errors import Cancelled, ContextExceeded
+from notebook_agent.errors import Cancelled, ContextExceeded, StructuredOutputError
 from notebook_agent.providers.scripted import Reply, ScriptedModel
 from tests.conftest import fixed_surroundings, run_virtual
 from tests.engine.compaction_kit import NOTES, Words
@@ -335,6 +336,23 @@ def test_P07_both_figures_are_of_the_full_request():
     assert compaction.tokens_before > 1_600  # the line it crossed counts the system prompt too
     trigger = made.watch.of("CompactionTriggered")[0]
     assert compaction.tokens_before == trigger.used
+
+
+def test_P07_a_runs_schema_is_in_both_figures_as_it_is_in_the_trigger():
+    field = {"type": "string", "description": "pad " * 60}
+    schema = {"type": "object", "properties": {"answer": field}}
+
+    def figures(**given):
+        made = runtime(Chat().client)
+        talk(made, 5)
+        with contextlib.suppress(StructuredOutputError):  # the chat has no such answer
+            run_virtual(made.arun(LONG * 4, **given))
+        over = made.watch.of("CompactionTriggered")[0]
+        return over.used, made.watch.compactions[0].tokens_before
+
+    plain, asked = figures(), figures(schema=schema)
+    assert asked[0] > plain[0] + 50
+    assert asked[1] - plain[1] == asked[0] - plain[0]
 
 
 # --- preview ----------------------------------------------------------------------------------

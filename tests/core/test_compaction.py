@@ -34,7 +34,7 @@ from notebook_agent.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from notebook_agent.core.shorten import PRUNED, prune_outputs, shorten, shorten_to
+from notebook_agent.core.shorten import PRUNED, is_cut, prune_outputs, shorten, shorten_to
 from notebook_agent.errors import ConfigError
 
 U, A = Message.user, Message.assistant
@@ -160,6 +160,22 @@ def test_a_cut_is_moved_until_nothing_is_parted():
     chain = [calls("a"), calls("b"), results("a"), calls("c"), results("b"), results("c")]
     assert safe_cut(chain, 5) == 0
     assert safe_cut([], 3) == 0
+
+
+def test_P03_a_short_neighbour_of_a_giant_keeps_its_words():
+    giant = ToolResultPart("a", "f", "x" * 9_000)
+    error = ToolResultPart("b", "f", "Tool 'slow' timed out after 30 s.", is_error=True)
+    longer = ToolResultPart("c", "f", "y" * 60)
+
+    def characters(message: Message) -> int:
+        return sum(len(r.output) for r in message.results)
+
+    out = shorten(Message.tool_results((error, giant, longer)), 100, characters)
+    assert characters(out) < 250
+    assert out.results[0] is error or out.results[0].output == error.output
+    assert out.results[2].output == longer.output
+    assert is_cut(out.results[1].output)
+    assert not is_cut(error.output)
 
 
 def test_L104_truncate_by_position():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -49,6 +49,11 @@ async def divide(a: int, b: int) -> float:
     return a / b
 
 
+@dataclass
+class Numbered:
+    n: int
+
+
 def call(name: str, key: str = "c1", **given) -> ToolCallPart:
     return ToolCallPart(key, name, given)
 
@@ -73,7 +78,7 @@ class Seen(Observer):
         self.names.append(ctx.status)
 
 
-def record(tmp_path, prompts, model, *, drive=None, **over):
+def record(tmp_path, prompts, model, *, given=None, **over):
     """Run prompts for real, write their run file, check it; the file and the recorded texts."""
     store = over.pop("store", None) or MemoryStore()
 
@@ -84,7 +89,7 @@ def record(tmp_path, prompts, model, *, drive=None, **over):
         texts = []
         for prompt in prompts:
             try:
-                texts.append((await runtime.arun(prompt)).text)
+                texts.append((await runtime.arun(prompt, **given or {})).text)
             except AgentError as error:
                 texts.append(type(error).__name__)
         return runtime.session.id, texts
@@ -257,6 +262,61 @@ def test_B59_cut_replies_and_calls_that_were_not_run(tmp_path):
     report = again(file)
     assert report.ok, str(report)
     assert report.results[0].run.turns[0].tools_not_run == ("add",)
+
+
+def test_B59_what_a_schema_asks_is_told_from_what_the_engine_asks(tmp_path):
+    """The rest of a cut reply, and copies that compaction shortened, are nobody's repair."""
+    replies = ["no JSON", Reply(text="cut", stop_reason="length"), "no JSON either", '{"n": 3}']
+    file, texts = record(
+        tmp_path,
+        ["hi"],
+        ScriptedModel(replies),
+        policy=RuntimePolicy(max_output_recovery_attempts=2),
+        given={"schema": Numbered},
+    )
+    assert texts == ['{"n": 3}']
+    report = again(file)
+    assert report.ok, str(report)
+    small, _ = record(
+        tmp_path,
+        ["question " * 60],
+        ScriptedModel(["no JSON " * 40, "no JSON " * 40, '{"n": 3}']),
+        compaction=CompactionPolicy(window=900),
+        tools=[add],
+        given={"schema": Numbered},
+    )
+    kinds = {type(r.outcome) for b in read_run_file(small).runs for r in b.records}
+    assert o.CompactionTriggered in kinds
+    report = again(small)
+    assert report.ok, str(report)
+
+
+def test_B59_error_results_come_back_word_by_word(tmp_path):
+    """They weigh what they weighed: compaction cuts the same again."""
+    replies = [
+        Reply(tool_calls=[call("add", "c1", a="x", b=1), call("divide", "c2", a=1, b=0)]),
+        "word " * 60,
+        "word " * 60,
+    ]
+    file, _ = record(
+        tmp_path,
+        ["hi", "more", "more"],
+        ScriptedModel(replies),
+        tools=[add, divide],
+        compaction=CompactionPolicy(window=900),
+    )
+    report = again(file)
+    assert report.ok, str(report)
+    said = [r.output for m in report.session.history for r in m.results]
+    kept = [
+        r.output
+        for e in read_run_file(file).runs[0].messages
+        if e.message
+        for r in e.message.results
+    ]
+    assert kept[0].startswith("Invalid arguments for 'add'")
+    assert kept[1].startswith("Tool 'divide' failed: ZeroDivisionError")
+    assert not said or said == kept
 
 
 def test_B59_limits(tmp_path):

@@ -31,7 +31,8 @@ async def compacting(run: RunContext) -> o.TurnOutcome:
     over = facts.over
     assert over is not None
     run.emit(ev.CompactionTriggered(reason=over.reason, used=over.used, limit=over.limit))
-    overhead = sum(run.pipeline.overhead.parts(run.counter, run.system, run.tools))
+    wanted = run.wanted()  # with a run's schema, which the trigger counts too (L18, P07)
+    overhead = sum(run.pipeline.overhead.parts(run.counter, wanted.system, wanted.tools))
     result = await run.compactor.compact(
         run.base.messages,
         [m for m in map(sendable, run.pending()) if m is not None],

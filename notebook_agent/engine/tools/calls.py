@@ -41,7 +41,7 @@ from notebook_agent.engine.tools.workers import (
 )
 from notebook_agent.errors import Cancelled, StoreError
 
-__all__ = ["INTERRUPTED", "Approve", "Batch", "CallRunner", "Finished", "RunOnMain"]
+__all__ = ["INTERRUPTED", "Approve", "Batch", "CallRunner", "ErrorAsIs", "Finished", "RunOnMain"]
 
 log = logging.getLogger("notebook_agent.tools")
 
@@ -73,6 +73,10 @@ class Finished:
     status: str
     result_hash: str
     stdout: str = ""
+
+
+class ErrorAsIs(Exception):
+    """Raised by a tool whose words are the error result as it stands: a recorded one, again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +221,8 @@ class CallRunner:
         if done.error is not None:
             if isinstance(done.error, Cancelled) and self.cancel.is_cancelled():
                 raise Cancelled
+            if isinstance(done.error, ErrorAsIs):
+                return _Raw("error", str(done.error))
             return _Raw("error", f"Tool {tool.name!r} failed: {_error_text(done.error)}")
         text, images = done.value
         return _Raw("ok", text, images)
