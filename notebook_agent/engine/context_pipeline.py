@@ -261,7 +261,7 @@ class ContextPipeline:
                 given: Any = contributor.contribute(wanted.turn, conversation)
                 if inspect.isawaitable(given):
                     given = await given
-            except Exception:  # one contributor's bug must not cost the turn
+            except (Exception, SystemExit):  # one contributor's bug must not cost the turn
                 log.exception("contributor %s raised; left out", type(contributor).__name__)
                 continue
             if given is not None:

@@ -235,7 +235,7 @@ class ObserverHub:
         for method in self._heard[callback]:
             try:
                 method(ctx)
-            except Exception:
+            except (Exception, SystemExit):  # exit() would end the engine's loop
                 owner = type(getattr(method, "__self__", method)).__name__
                 log.exception("observer %s raised in %s; the run goes on", owner, callback)
 

@@ -166,7 +166,7 @@ class OutputSchema:
         except ValidationError as error:
             found = error.errors(include_url=False, include_context=False, include_input=False)
             return False, [(_path(prefix, one["loc"]), one["msg"]) for one in found]
-        except Exception as error:  # noqa: BLE001  # a validator of the user's own may raise anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # the user's own may raise anything
             return False, [(prefix, f"{type(error).__name__}: {error}")]
 
     # --- kept with the run

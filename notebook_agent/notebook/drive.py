@@ -287,7 +287,7 @@ class RunDriver:
             return error
         except (asyncio.CancelledError, KeyboardInterrupt):
             return Cancelled("stopped")
-        except Exception as error:  # a defect of ours: said in one place, no locals
+        except BaseException as error:  # a defect, or exit(): said in one place, no locals
             log.debug("internal error", exc_info=True)
             return internal_error(error)
 

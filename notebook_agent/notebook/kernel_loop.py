@@ -10,6 +10,7 @@ Source: notebook side, running a cell and front ends (D2, F7).
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import threading
@@ -17,6 +18,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol, TypeVar
 
 __all__ = ["EngineDriver", "SameLoop", "ThreadLoop", "Work", "default_driver"]
+
+log = logging.getLogger("notebook_agent.notebook")
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -98,7 +101,7 @@ class ThreadLoop:
             asyncio.set_event_loop(loop)
             loop.call_soon(ready.set)
             try:
-                loop.run_forever()
+                _run(loop)
             finally:
                 _finish(loop)
 
@@ -118,6 +121,17 @@ class ThreadLoop:
         loop.call_soon_threadsafe(loop.stop)
         if thread is not threading.current_thread():
             thread.join(START_TIMEOUT_S)
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """Until it is stopped. A task that meets ``exit()`` ends itself, not the loop of all others."""
+    while True:
+        try:
+            loop.run_forever()
+        except (SystemExit, KeyboardInterrupt) as error:
+            log.warning("a task of the engine met %s", type(error).__name__)
+        else:
+            return
 
 
 def _finish(loop: asyncio.AbstractEventLoop) -> None:

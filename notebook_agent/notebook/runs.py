@@ -164,7 +164,7 @@ class RunVerbs(SessionCore):
                 result = self._formatted(await start(), options)
             except AgentError as error:
                 self.note_error(error)
-                self._keep(getattr(error, "result", None), options, plan.session)
+                self._keep_of_failed(getattr(error, "result", None), options, plan.session)
                 raise
             self._keep(result, options, plan.session)
             return result
@@ -243,7 +243,14 @@ class RunVerbs(SessionCore):
         result = getattr(error, "result", None)
         if isinstance(result, RunResult):
             self.bind(result)
-            self._keep(result, run.options, run.session)
+            self._keep_of_failed(result, run.options, run.session)
+
+    def _keep_of_failed(self, result: Any, options: CellOptions, session: str) -> None:
+        """As :meth:`_keep`; a file that cannot be written hides no error that came before."""
+        try:
+            self._keep(result, options, session)
+        except AgentError as error:
+            log.warning("--record: %s", error.message.splitlines()[0])
 
     def _keep(self, result: Any, options: CellOptions, session: str) -> None:
         """``--into`` and ``--record``, of whatever end."""

@@ -6,10 +6,19 @@ from __future__ import annotations
 import json
 
 import pytest
+from pydantic import BaseModel, field_validator
 
-from notebook_agent import ScriptedModel
+from notebook_agent import AgentRuntime, Observer, ScriptedModel
 from notebook_agent.core.session import RunStatus
-from notebook_agent.errors import AgentError, Cancelled, InputRejected
+from notebook_agent.errors import (
+    AgentError,
+    Cancelled,
+    ConfigError,
+    InputRejected,
+    ProviderError,
+    StoreError,
+    StructuredOutputError,
+)
 from notebook_agent.notebook.agent_session import AgentSession
 from notebook_agent.notebook.arguments import CellOptions, UsageError
 from notebook_agent.notebook.formats import FormatError
@@ -173,3 +182,77 @@ def test_stop_of_a_session_that_is_not_there(agent):
     assert str(agent.stop("nobody")) == "nothing is running"
     with pytest.raises(AgentError):
         agent.find_run(None)
+
+
+# ---- exit() in a person's own code -----------------------------------------------------------
+
+
+class Quits(BaseModel):
+    n: int
+
+    @field_validator("n")
+    @classmethod
+    def quits(cls, value: int) -> int:
+        raise SystemExit(2)
+
+
+def quits(_request) -> str:
+    raise SystemExit(3)
+
+
+class Watcher(Observer):
+    def on_turn_start(self, ctx) -> None:
+        raise SystemExit(4)
+
+
+class Adds:
+    def contribute(self, turn, conversation):
+        raise SystemExit(5)
+
+
+def alive(agent) -> None:
+    """Nothing is left of it: the session is free, the engine answers."""
+    agent.model(ScriptedModel(["fine"], name="fine"))
+    assert agent.ask("and now?").text == "fine"
+
+
+def test_D20_a_validator_that_exits_is_a_reply_that_does_not_fit(agent, names):
+    names["Quits"] = Quits
+    agent.model(ScriptedModel(['{"n": 1}'], name="m"))
+    with pytest.raises(StructuredOutputError, match="SystemExit: 2"):
+        agent.ask("hi", schema="Quits")
+    alive(agent)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_D20_a_client_that_exits_fails_its_run_only(agent, stream):
+    agent.model(ScriptedModel(quits, name="quits"))
+    with pytest.raises(AgentError, match="SystemExit"):
+        agent.ask("hi", no_stream=not stream)
+    alive(agent)
+
+
+async def test_D20_observers_and_contributors_that_exit_are_left_out(model):
+    runtime = AgentRuntime(model, observers=[Watcher()], contributors=[Adds()])
+    assert (await runtime.arun("hi")).status is RunStatus.COMPLETED
+
+
+def test_L12_a_schema_that_refers_to_itself_without_end_is_refused(agent, names, model):
+    names["Loop"] = {"$ref": "#"}
+    with pytest.raises(ConfigError, match="no JSON Schema"):
+        agent.ask("hi", schema="Loop")
+    assert model.requests == []
+
+
+def test_the_disk_is_full_is_said_although_the_run_file_cannot_be_written_either(
+    agent, tmp_path, monkeypatch
+):
+    """What went wrong first is what the cell says."""
+
+    def full(*_args, **_more):
+        raise StoreError("this run is not in the store")
+
+    monkeypatch.setattr(type(agent), "write_record", full)
+    agent.model(ScriptedModel(["x"], script="401", name="bad"))
+    with pytest.raises(ProviderError):
+        agent.ask("hi", record=str(tmp_path / "run.jsonl"))

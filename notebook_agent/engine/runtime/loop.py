@@ -66,7 +66,7 @@ async def perform(run: RunContext, state: TurnState) -> o.TurnOutcome:
         return o.Cancelled()
     except StoreError as error:
         return o.StorageError(error)
-    except Exception as bug:
+    except (Exception, SystemExit) as bug:  # exit() in a client must not leave the run open
         log.exception("the step %s raised", state.name)
         return _bug(state, bug)
 
@@ -201,7 +201,7 @@ def _tell(run: RunContext, state: TurnState, outcome: o.TurnOutcome, action: Tur
         run.hub.fire("on_state", StateChange(run.turn, state, name, action, detail))
 
 
-def _bug(state: TurnState, bug: Exception) -> o.TurnOutcome:
+def _bug(state: TurnState, bug: Exception | SystemExit) -> o.TurnOutcome:
     """A bug of ours or of a plug-in ends the run with a record like any other failure."""
     error = AgentError(f"Internal error in {state.name}: {type(bug).__name__}: {bug}")
     error.__cause__ = bug

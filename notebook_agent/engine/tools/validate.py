@@ -47,6 +47,8 @@ def schema_faults(schema: Mapping[str, Any] | None, arguments: Any) -> list[str]
         return [_cut(f"the tool's own schema is broken: {error.message}")]
     except Unresolvable as error:
         return [_cut(f"the tool's own schema has a reference that leads nowhere: {error}")]
+    except RecursionError:
+        return ["the tool's own schema refers to itself without end"]
     found.sort(key=lambda error: [str(part) for part in error.absolute_path])
     return [_cut(_line(error.absolute_path, error.message)) for error in found]
 
