@@ -94,8 +94,9 @@ def html_table(
     right: Sequence[bool],
     *,
     caption: str = "",
+    spread: bool = False,
 ) -> str:
-    """A real table, inline declarations only."""
+    """A real table, inline declarations only; ``spread`` over the width of the text."""
     align = ["right" if r else "left" for r in right]
     cell = "padding: 4px 6px 4px 0; "
     head = "".join(
@@ -113,7 +114,8 @@ def html_table(
         for row in rows
     )
     title = f"<p>{escape(caption)}</p>" if caption else ""
+    width = "; table-layout: auto; width: 100%; max-width: 690px" if spread else ""
     return unset_maths(
-        f'{title}<div tabindex="0" style="overflow-x: auto"><table style="font-size: 12px; margin: 0">'
+        f'{title}<div tabindex="0" style="overflow-x: auto"><table style="font-size: 12px; margin: 0{width}">'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )

@@ -22,6 +22,8 @@ WIDE = f"""() => [...document.querySelectorAll('{OUTPUTS}')].map((out) => {{
       if (getComputedStyle(up).overflowX !== 'visible') return true; }};
   const over = [...out.querySelectorAll('*')].filter((e) => !inside(e) && e.getBoundingClientRect().right > right + 1);
   return [out.scrollWidth - out.clientWidth, ...over.map((e) => e.outerHTML.slice(0, 80))]; }})"""
+CROWDED = f"""() => [...document.querySelectorAll('{OUTPUTS} :is(td, th)')]
+  .filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.textContent)"""
 SCROLLS = f"""() => [...document.querySelectorAll('{OUTPUTS}')].map((out) => [...out.querySelectorAll('*')]
   .filter((e) => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX === 'auto').map((e) => e.localName))"""
 
@@ -54,6 +56,7 @@ def test_no_saved_output_scrolls_sideways(saved, width) -> None:
     page, names = saved
     widen(page, width)
     assert dict(zip(names, page.evaluate(WIDE), strict=True)) == {name: [0] for name in names}
+    assert page.evaluate(CROWDED) == []
     scrolls = dict(zip(names, page.evaluate(SCROLLS), strict=True))
     assert "pre" in scrolls["long words"]
     if width >= 600:  # the audit table of an ordinary run fits

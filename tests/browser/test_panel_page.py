@@ -71,6 +71,16 @@ def test_saved_outputs_as_exported(page) -> None:
     )
 
 
+def test_the_words_of_the_gauge_stand_apart(page) -> None:
+    """Trigger above the bar, emergency below it, neither on the other."""
+    show(page, RUNS["streaming"])
+    trigger, bar, emergency = page.evaluate(
+        """() => ['.na-lim.t b', '.na-gauge .na-bar', '.na-lim.e b'].map((s) => {
+          const b = document.querySelector(s).getBoundingClientRect(); return [b.top, b.bottom]; })"""
+    )
+    assert trigger[1] <= bar[0] < bar[1] <= emergency[0]
+
+
 def test_states_differ_by_word_and_shape(page) -> None:
     """N12: no state is told by colour alone."""
     seen = {}

@@ -158,8 +158,7 @@ export function nodesOf(html) {
 	return out;
 }
 const rich = (words) => words.map(([kind, text]) => (kind === "wait" ? h(".na-wait num", text) : kind ? h(TAGS[kind], {}, text) : text));
-const name = (s, model = s.model) => (s.scripted ? h(".na-tag", {title: model}, "scripted") : h("code", {title: model}, model || "no model"));
-const fake = (model) => /^scripted(:|$)/.test(model);
+const name = (model) => h(/^scripted(:|$)/.test(model) ? ".na-tag" : "code", {title: model}, model || "no model");
 const pips = (n, of, cls) => h(".na-pips", {"aria-hidden": "true"}, Array.from({length: Math.min(of, 8)}, (_, i) => h("i", {class: i < n ? "x " + cls : ""})));
 
 const TONE = {finished: "t-ok", running: "t-live", failed: "t-bad"};
@@ -193,7 +192,7 @@ function grow(el, text) {
 }
 
 function breakerView(s) {
-	const b = s.breaker, row = (m, on, p, n) => h("li", {class: on ? "on" : ""}, on ? icon("serves", "who") : h(""), h(".m", name({scripted: fake(m)}, m)), p, h(".n num", n));
+	const b = s.breaker, row = (m, on, p, n) => h("li", {class: on ? "on" : ""}, on ? icon("serves", "who") : h(""), h(".m", name(m)), p, h(".n num", n));
 	const primary = b.state === "primary", back = b.state === "fallback" && b.serves !== b.primary;
 	return [h("h4", icon(b.state), "breaker: " + b.state, h("", primary ? (b.chain.length ? "primary serves" : "no chain") : back ? "a backup serves" : b.state === "fallback" ? "primary keeps serving" : "probing the primary")),
 		h("ul.na-chain",
@@ -212,7 +211,7 @@ function gaugeView(s) {
 		g.window ? [line(g.trigger, "t", "trigger"), line(g.emergency, "e", "emergency")] : null),
 	h("ul.na-key", [0, 3, 1, 2].map((i) => h("li", h("i.c-" + SEGMENTS[i][0]), SEGMENTS[i][1], h(".num", num(g[SEGMENTS[i][1]])))))];
 }
-const cell = (v, i) => h("td", {class: COLUMNS[i][1]}, i === 1 ? name({scripted: fake(v)}, v) : v === "?" ? h(".u", {title: "not reported by the provider"}, "?") : i === 6 && v !== "—" ? [h("abbr", {title: "estimated by our counter"}, "est."), " " + v] : v);
+const cell = (v, i) => h("td", {class: COLUMNS[i][1]}, i === 1 ? name(v) : v === "?" ? h(".u", {title: "not reported by the provider"}, "?") : i === 6 && v !== "—" ? [h("abbr", {title: "estimated by our counter"}, "est."), " " + v] : v);
 
 // ---- one view
 
@@ -280,7 +279,7 @@ export function makeView(store, el, say) {
 		const b = s.breaker, g = s.gauge, p = percent(g), live = STATES[s.at], mark = s.marks[s.at];
 		Object.assign(d.p.dataset, {status: s.status, breaker: b.state, shape: shapeOf(s.status), pulse: !s.done && !store.tail ? "yes" : "no"});
 		for (const [key, word] of [["status", s.status], ["brk", b.state]]) once(key, word, () => fill(d[key], icon(word), h("", word)));
-		once("model", [s.model, s.scripted], () => fill(d.model, name(s)));
+		once("model", s.model, () => fill(d.model, name(s.model)));
 		once("fsm", [s.at, s.seen, s.bad, s.marks], () => {
 			const cls = (i) => (i === s.bad ? "bad" : i === s.at ? "now" : s.seen.includes(i) ? "seen" : "");
 			const at = (i) => ({class: cls(i), title: STATES[i][1] + ": " + STATES[i][2], "aria-current": i === s.at ? "step" : null});
@@ -299,7 +298,7 @@ export function makeView(store, el, say) {
 			fill(d.ctx, p != null && [h(".na-bar", h("i", {class: over ? "c-over" : "c-one", style: `width:${Math.min(p, 100)}%`}), h("i.na-tick", {style: `left:${g.trigger}%`})), h(".num", p + " %")]);
 		});
 		once("breaker", [b, s.cooldown != null], () => fill(d.breaker, breakerView(s)));
-		once("foot", [s.model, s.foot], () => fill(d.foot, h("", name(s), h(".num wrap", " · " + s.foot.join(" · "))), h(".hint", "audit: a row per turn")));
+		once("foot", [s.model, s.foot], () => fill(d.foot, h("", name(s.model), h(".num wrap", " · " + s.foot.join(" · "))), h(".hint", "audit: a row per turn")));
 		d.speed.textContent = s.speed;
 		once("line", [s.line, s.mark, s.clipped, s.notices], () => {
 			const note = s.clipped && ["The view holds no more text; the whole is in ", h("code", "result.text"), ". "];
