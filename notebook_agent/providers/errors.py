@@ -103,6 +103,12 @@ _OVERFLOW: Final = re.compile(
     r"|input_too_long|string_above_max_length|exceed_context",
     re.IGNORECASE | re.DOTALL,
 )
+# A rate limit counts tokens too: there only these words speak of the request's own length.
+_OVERFLOW_AT_LIMIT: Final = re.compile(
+    r"context[ _]?(length|window|size)|maximum context|too (long|large)|reduce the length"
+    r"|too[ _]large|exceed_context|input_too_long",
+    re.IGNORECASE,
+)
 # Statuses at which such a text is believed. 401, 403, 404 and 5xx keep their own meaning.
 _OVERFLOW_STATUS: Final = frozenset({None, 200, 400, 413, 422, 429})
 # The account has nothing left, or a daily quota is spent (L58.1, R02).
@@ -112,7 +118,11 @@ _QUOTA: Final = re.compile(
     r"|exceeded_current_quota",
     re.IGNORECASE,
 )
-_DAILY: Final = re.compile(r"per[ _-]?day|\((rpd|tpd)\)|daily (quota|limit)", re.IGNORECASE)
+_DAILY: Final = re.compile(
+    r"per[ _-]?day|(calls|requests|tokens) ?(per|/) ?(day|week|month)|\((rpd|tpd)\)"
+    r"|(daily|weekly|monthly) (\w+ )?(quota|limit|allowance)",
+    re.IGNORECASE,
+)
 _AUTH: Final = re.compile(
     r"(api[ _-]?key|x-api-key|token|credentials?) (is )?(not valid|invalid|incorrect|missing)"
     r"|(invalid|incorrect|missing|no) (api[ _-]?key|x-api-key|authentication|credentials)"
@@ -160,12 +170,15 @@ def classify(status: int | None, refusal: Refusal) -> ProviderError:
             and _QUOTA.search(text) is not None
         )
     )
+    words_of_overflow = _OVERFLOW_AT_LIMIT if kind is K.RATE_LIMITED else _OVERFLOW
     overflow = (
         not quota
         and kind in (K.BAD_REQUEST, K.RATE_LIMITED, K.PROVIDER)
         and stated in _OVERFLOW_STATUS
-        and (stated == 413 or _OVERFLOW.search(text) is not None)
+        and (stated == 413 or words_of_overflow.search(text) is not None)
     )
+    if quota or overflow:
+        found = known.status if stated is None and known is not None else stated
     if quota:
         kind, found = K.PROVIDER, found or 429
     elif overflow:

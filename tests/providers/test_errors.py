@@ -27,6 +27,45 @@ def refused(status: int, body: object = b"", headers=()) -> ProviderError:
 
 
 @pytest.mark.parametrize(
+    "message",
+    [
+        "Too many tokens, please wait before trying again.",
+        "rate limit reached: too many tokens per minute",
+        "You may upgrade for $20 per month. Limit: 3 / min",
+    ],
+)
+@pytest.mark.parametrize("status", [429, None])
+def test_R02_a_limit_of_tokens_by_the_minute_is_a_rate_limit(status, message):
+    """L58.1: no compaction makes room in it, and waiting does."""
+    document = {"error": {"message": message, "code": "rate_limit_exceeded"}}
+    error = refused(429, document) if status else from_error_object(document)
+    assert error.is_rate_limited
+    assert error.is_retryable
+    assert not error.overflow
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Your account has exceeded its monthly quota",
+        "You have reached your weekly usage limit",
+        "A trial key is limited to 1000 API calls / month",
+    ],
+)
+def test_R02_a_quota_of_weeks_is_an_empty_purse(message):
+    error = refused(429, {"error": {"message": message}})
+    assert error.quota
+    assert not error.is_retryable
+
+
+@pytest.mark.parametrize("word", ["insufficient_quota", "context_length_exceeded"])
+def test_B38_an_error_inside_a_stream_has_no_status_of_our_own_making(word):
+    error = from_error_object({"error": {"code": word, "message": "m"}})
+    assert error.status == (429 if word == "insufficient_quota" else None)
+    assert not error.is_retryable
+
+
+@pytest.mark.parametrize(
     ("status", "kind", "retryable"),
     [
         (400, K.BAD_REQUEST, False),
