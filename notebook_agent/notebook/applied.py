@@ -14,7 +14,7 @@ from notebook_agent.core.policy import RuntimePolicy
 from notebook_agent.core.prices import check_prices
 from notebook_agent.core.route import BreakerConfig
 from notebook_agent.errors import SessionBusy
-from notebook_agent.notebook.model_book import ModelBook
+from notebook_agent.notebook.model_book import ModelBook, is_address
 from notebook_agent.notebook.settings import Settings
 
 __all__ = ["CHECKS", "FOLLOWS", "breaker_config", "nothing", "run_policy"]
@@ -97,12 +97,17 @@ FOLLOWS: Final[Mapping[str, Callable[[Any, Any], None]]] = {
 
 def _model_is_there(agent: Agent) -> None:
     if agent.settings.model:
-        agent.models_book.client(agent.settings.model)
+        agent.settings.model = _kept_name(agent, agent.settings.model)
 
 
 def _backups_are_there(agent: Agent) -> None:
-    for name in agent.settings.backups:
-        agent.models_book.client(name)
+    agent.settings.fallback = ",".join(_kept_name(agent, n) for n in agent.settings.backups)
+
+
+def _kept_name(agent: Agent, name: str) -> str:
+    """A name that is there; of an address its client's own, without a key in it (X05)."""
+    agent.models_book.client(name)
+    return agent.models_book.full(name) if is_address(name) else name
 
 
 def _store_opens(agent: Agent) -> None:

@@ -5,21 +5,51 @@ Source: notebook side, commands (D11); Turn FSM, "CallingModel" (B36).
 
 from __future__ import annotations
 
+import hashlib
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from notebook_agent.core.interpolate import known_as
 from notebook_agent.errors import ConfigError
 from notebook_agent.providers.base import ModelClient, full_name
 
-__all__ = ["SCRIPTED_HINT", "LiveNames", "ModelBook"]
+__all__ = ["SCRIPTED_HINT", "LiveNames", "ModelBook", "is_address", "without_keys"]
 
 LOCAL = "local:smollm2"
 SCRIPTED = "scripted:teacher"
 SCRIPTED_HINT = "no model is set up, so the scripted one answers; choose one with:  %agent model ID"
 
 Make = Callable[[str], ModelClient]
+
+
+_ADDRESS: Final = "address "
+_URL: Final = re.compile(r"https?://[^\s,'\"]+", re.IGNORECASE)
+_USER: Final = re.compile(r"://[^/?#]*@")
+_QUERY: Final = re.compile(r"\?[^#]*")
+
+
+def is_address(name: str) -> bool:
+    """Whether a model is named by where its service is."""
+    return name.lower().startswith(("http://", "https://"))
+
+
+def _kept_as(name: str) -> str:
+    """What a client is kept under: an address may hold a key, and a dict is easily shown (X05)."""
+    if not is_address(name):
+        return name
+    return _ADDRESS + hashlib.sha256(name.encode(errors="replace")).hexdigest()[:16]
+
+
+def without_keys(name: str) -> str:
+    """A model's name as it is shown: of an address neither user part nor query (X05).
+
+    Example:
+        >>> without_keys("https://me:sk-1@host/v1?key=sk-2#small")
+        'https://[key]@host/v1?[key]#small'
+    """
+    return _URL.sub(lambda m: _QUERY.sub("?[key]", _USER.sub("://[key]@", m[0])), name)
 
 
 def _registry_model(name: str) -> ModelClient:
@@ -97,13 +127,17 @@ class ModelBook:
         name = self.expand(name)
         if name.startswith("@"):
             return self._own(name[1:])
+        kept = _kept_as(name)
         with self._lock:
-            made = self._clients.get(name)
+            made = self._clients.get(kept)
         if made is not None:
             return made
         made = self._make(name)
         with self._lock:
-            return self._clients.setdefault(name, made)
+            made = self._clients.setdefault(kept, made)
+            if kept != name:
+                self._clients.setdefault(full_name(made), made)
+            return made
 
     def _own(self, variable: str) -> ModelClient:
         value = self._namespace.get(known_as(variable, self._namespace))
@@ -116,8 +150,12 @@ class ModelBook:
         return value
 
     def full(self, name: str) -> str:
-        """``provider:name`` of a name, the client's own word."""
+        """``provider:name`` of a name, the client's own word; an address in use has one too."""
         expanded = self.expand(name)
+        with self._lock:
+            made = self._clients.get(_kept_as(expanded)) if is_address(expanded) else None
+        if made is not None:
+            return full_name(made)
         return full_name(self._own(expanded[1:])) if expanded.startswith("@") else expanded
 
     def default(self) -> tuple[str, str | None]:
@@ -138,7 +176,10 @@ class ModelBook:
     def known(self) -> list[str]:
         """Aliases and the models in use, sorted."""
         with self._lock:
-            return sorted({*self.aliases, *self._clients})
+            clients = {
+                full_name(c) if n.startswith(_ADDRESS) else n for n, c in self._clients.items()
+            }
+            return sorted({*self.aliases, *clients})
 
 
 class LiveNames(Mapping[str, Any]):

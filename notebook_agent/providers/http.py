@@ -71,12 +71,18 @@ class Endpoint:
         return found
 
     @property
+    def basic(self) -> Secret:
+        """The user part as a Basic authorization has it, empty where there is none."""
+        return Secret(b64encode(self.userinfo.reveal().encode()).decode("ascii"))
+
+    @property
     def secrets(self) -> tuple[Secret, ...]:
         """What must not show in a message."""
         user, _, password = self.userinfo.reveal().partition(":")
+        basic = self.basic.reveal()  # some servers repeat the header that they were sent
         values = [v.partition("=")[2] for v in self.query.reveal().split("&")]
         return tuple(
-            Secret(v) for v in (self.query.reveal(), *values, user, password) if len(v) >= 8
+            Secret(v) for v in (self.query.reveal(), *values, user, password, basic) if len(v) >= 8
         )
 
 
@@ -279,9 +285,9 @@ class Wire:
 
     def _revealed(self, headers: Mapping[str, str | Secret]) -> dict[str, str]:
         out = {k: v.reveal() if isinstance(v, Secret) else v for k, v in headers.items()}
-        user = self.endpoint.userinfo.reveal()
-        if user and "authorization" not in {k.lower() for k in out}:
-            out["authorization"] = "Basic " + b64encode(user.encode()).decode("ascii")
+        basic = self.endpoint.basic.reveal()
+        if basic and "authorization" not in {k.lower() for k in out}:
+            out["authorization"] = f"Basic {basic}"
         return out
 
     async def _refused(self, stream: ByteStream, answer: Answer) -> ProviderError:

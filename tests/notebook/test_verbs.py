@@ -746,6 +746,43 @@ def test_schema_gives_parsed(agent):
         agent.ask("Riga?", schema="nothing")
 
 
+TYPED_KEY = "sk-proj-AbCdEf0123456789wxyz"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["keys {}", "keys openai {}", "apikey openai {} please", "API_KEY = '{}'", "key={}", "set-key openai {}"],
+)  # fmt: skip
+def test_X05_a_slip_of_the_key_verb_is_neither_asked_nor_repeated(line):
+    with pytest.raises(UsageError, match="nothing was kept") as caught:
+        read_line(line.format(TYPED_KEY))
+    assert TYPED_KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize("line", ["keys of a dict in python3?", "keyboard shortcuts in jupyterlab"])
+def test_a_question_about_keys_is_asked(line):
+    assert read_line(line).verb.name == "ask"
+
+
+ADDRESSES = ("http://me:{}@127.0.0.1:1/v1#m", "http://127.0.0.1:1/v1?token={}#m")
+
+
+@pytest.mark.parametrize("address", [one.format(TYPED_KEY) for one in ADDRESSES])
+def test_X05_a_key_in_an_address_is_in_nothing_that_is_shown(agent, address):
+    agent.alias("mine", address)
+    agent.model("mine")
+    agent.fallback(address)
+    agent.configure(model=address, fallback=f"{address},scripted:b")
+    agent.models_book.client(address)
+    shown = [
+        *map(str, (agent.model(), agent.alias(), agent.config(), agent.status(), agent.breaker(), agent.models("scripted"))),
+        agent.alias("mine", address), repr(vars(agent.models_book)["_clients"]), repr(agent.settings),
+        agent.models_book.known(), agent.dry_run("hi", model=address),
+    ]  # fmt: skip
+    for one in shown:
+        assert "AbCdEf" not in str(one)
+
+
 def test_X05_a_key_in_place_of_a_provider_is_not_repeated(agent):
     with pytest.raises(UsageError) as caught:
         agent.key("sk-live-ABCDEFGHIJ0123456789")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+from base64 import b64encode
 
 import pytest
 
+from notebook_agent.providers.http import Endpoint
 from notebook_agent.providers.secret import REPLACEMENT, Secret, scrub
 
 KEY = "sk-proj-AbCdEf0123456789wxyz"
@@ -58,6 +60,15 @@ def test_X05_scrub(text, expected):
 
 def test_X05_scrub_knows_the_percent_form():
     assert scrub("GET /x?key=a%2Fb%2Bc12345", [Secret("a/b+c12345")]) == f"GET /x?key={REPLACEMENT}"
+
+
+def test_X05_an_endpoint_knows_its_user_part_as_it_is_sent():
+    endpoint = Endpoint.parse(f"https://me:{KEY}@host.example/v1")
+    sent = b64encode(f"me:{KEY}".encode()).decode()
+    assert (
+        scrub(f"bad header: Basic {sent}", endpoint.secrets) == f"bad header: Basic {REPLACEMENT}"
+    )
+    assert not Endpoint.parse("https://host.example/v1").basic
 
 
 def test_X05_scrub_with_an_empty_secret_changes_nothing():

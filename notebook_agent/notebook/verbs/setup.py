@@ -16,6 +16,7 @@ from notebook_agent.errors import Cancelled, ConfigError
 from notebook_agent.notebook.arguments import UsageError, nearest
 from notebook_agent.notebook.drive import TICK_S
 from notebook_agent.notebook.frontend import guess, proven
+from notebook_agent.notebook.model_book import is_address, without_keys
 from notebook_agent.notebook.report import Report
 from notebook_agent.notebook.runs import RunVerbs
 from notebook_agent.notebook.settings import legal_value
@@ -51,19 +52,20 @@ class SetupVerbs(RunVerbs):
             self.models_book.add(name) if not isinstance(name, str) else self.models_book.full(name)
         )
         client = self.models_book.client(full)
+        full = self.models_book.full(full)  # an address has its own name from now on
         for runtime in self._runtimes.values():
             runtime.switch_model(client)
         self.settings.model = full
         return Report("", (("model", full), ("capabilities", _capabilities(client))))
 
     def _chosen(self) -> str:
-        return self.settings.model or self.models_book.default()[0]
+        return without_keys(self.settings.model) or self.models_book.default()[0]
 
     async def amodels(self, provider: str | None = None) -> Report:
         """The models that endpoints offer, asked now; and the aliases of this kernel."""
         name = self.model_name() if provider is None else f"{provider.rstrip(':')}:"
         rows = [
-            (alias, f"alias of {target}")
+            (alias, f"alias of {without_keys(target)}")
             for alias, target in sorted(self.models_book.aliases.items())
         ]
         lines: list[str] = []
@@ -92,7 +94,8 @@ class SetupVerbs(RunVerbs):
                 raise UsageError(
                     f"alias needs a name and a model.\nType:  %agent alias {name} openai:gpt-4.1-mini"
                 )
-            rows = tuple(sorted(self.models_book.aliases.items()))
+            aliases = self.models_book.aliases.items()
+            rows = tuple(sorted((alias, without_keys(target)) for alias, target in aliases))
             return Report(
                 "" if rows else "no aliases", header=("alias", "model") if rows else (), rows=rows
             )
@@ -101,7 +104,7 @@ class SetupVerbs(RunVerbs):
             from notebook_agent.providers import registry  # noqa: PLC0415  # reads entry points: not at load
 
             registry.alias(name, target)  # ask() and AgentRuntime know the name too
-        return Report(f"{name} = {self.models_book.expand(name)}")
+        return Report(f"{name} = {without_keys(self.models_book.expand(name))}")
 
     def system(self, text: str | None = None) -> Report:
         """Show or set the system prompt of the current session and of new ones."""
@@ -170,6 +173,7 @@ class SetupVerbs(RunVerbs):
             given = chain.split(",") if isinstance(chain, str) else list(chain)
             names = [n.strip() for n in given if n.strip() and n.strip() not in NONE]
             clients = [self.models_book.client(n) for n in names]
+            names = [self.models_book.full(n) if is_address(n) else n for n in names]
             self.settings.fallback = ",".join(names)
             self.runtime(session).set_fallback(clients)
         return self.breaker(session=session)
@@ -203,7 +207,7 @@ class SetupVerbs(RunVerbs):
 
     def config(self) -> Report:
         """All settings, and the front end guessed and proven."""
-        pairs = [(k, repr(v)) for k, v in self.settings.pairs().items()]
+        pairs = [(k, without_keys(repr(v))) for k, v in self.settings.pairs().items()]
         front = guess(self.shell)
         hello = proven()
         pairs.append(("front end guessed", f"{front.name} ({front.sign}), shown by {front.sink}"))

@@ -10,6 +10,7 @@ from typing import Any, Final
 from notebook_agent.core import agent_events as ev
 from notebook_agent.core.agent_events import AgentEvent, event_to_json
 from notebook_agent.core.session import Run
+from notebook_agent.notebook.model_book import without_keys
 from notebook_agent.notebook.report import Report
 from notebook_agent.notebook.runs import RunVerbs
 
@@ -57,7 +58,7 @@ class StateVerbs(RunVerbs):
         if not chosen:
             name, hint = self.models_book.default()
             return f"{name}{'' if hint is None else f'  ({hint})'}"
-        full = self.models_book.expand(chosen)
+        full, chosen = map(without_keys, (self.models_book.expand(chosen), chosen))
         return full if full == chosen else f"{full}  (alias {chosen})"
 
     def _breaker_line(self, breaker: Any) -> str:

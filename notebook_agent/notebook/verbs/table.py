@@ -53,6 +53,9 @@ def _word(dest: str, metavar: str, help: str, **more: Any) -> Option:
 
 
 APIS: Final = ("openai-chat", "openai-responses", "anthropic-messages", "gemini", "ollama")
+# A slip of the verb `key` with something like a key behind it.
+_KEY_VERB: Final = re.compile(r"(?:set[-_]?)?(?:api[-_]?)?keys?(?:[=:]|$)", re.IGNORECASE)
+_KEY: Final = re.compile(r"(?=[\w.-]*\d)(?=[\w.-]*[A-Za-z])[\w.-]{16,}")
 _MCP: Final = re.compile(r"(?:^|(?<=\s))mcp:")
 _RUN: Final = _word("run", "RUN", "number (0 is the first, -1 the last) or id", complete="runs")
 _SESSION: Final = Option(
@@ -182,6 +185,8 @@ def read_line(line: str, names: Mapping[str, Any] | None = None) -> Call:
         return Call(VERBS["help"], {"verb": asked})
     verb = VERBS.get(first)
     if verb is None:
+        if _KEY_VERB.match(first) and _KEY.search(text):  # never asked, never repeated (X05)
+            raise _hushed(VERBS["key"])
         if len(text.split()) >= 3 or text.endswith("?"):
             return Call(VERBS["ask"], {"text": text})
         close = nearest(first, VERBS)
