@@ -6,6 +6,7 @@ no index, no id, both, or all index 0      a new id, or a name after whole argum
 no arguments at all                        a name that differs, or comes twice in one chunk, starts
                                            a new call too
 an id that comes late                      the open call keeps the id it was given
+the whole call again, same id or index     once is enough
 another id with each fragment              without a name, inside open arguments: the same call
 arguments absent, null, an object          no fragment; the object as JSON
 =========================================  ====================================================
@@ -109,6 +110,8 @@ class CallFragments:
         if call is None:
             call = self._calls[key] = _OpenCall(sent_id)
         self._last = key
+        if raw and function.name and raw == call.raw and call.complete():
+            return  # the whole call once more
         call.sent_id = call.sent_id or sent_id
         call.id = call.id or sent_id
         if function.name:
