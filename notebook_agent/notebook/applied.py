@@ -15,6 +15,7 @@ from notebook_agent.core.prices import check_prices
 from notebook_agent.core.route import BreakerConfig
 from notebook_agent.errors import SessionBusy
 from notebook_agent.notebook.model_book import ModelBook, is_address
+from notebook_agent.notebook.place import place
 from notebook_agent.notebook.settings import Settings
 
 __all__ = ["CHECKS", "FOLLOWS", "breaker_config", "nothing", "run_policy"]
@@ -111,6 +112,7 @@ def _kept_name(agent: Agent, name: str) -> str:
 
 
 def _store_opens(agent: Agent) -> None:
+    place(agent.settings.store, '%config AgentMagics.store = "memory"')
     busy = next((name for name, r in agent._runtimes.items() if r.active is not None), None)
     if busy is not None:
         raise SessionBusy(busy)

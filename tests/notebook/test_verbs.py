@@ -666,6 +666,30 @@ def test_key_is_asked_for_and_never_shown(agent, monkeypatch):
         agent.key("opnai")
 
 
+@pytest.mark.parametrize("error", [NotImplementedError("no stdin"), EOFError(), OSError("no tty")])
+def test_N11_a_key_that_nobody_can_be_asked_for(agent, monkeypatch, error):
+    """A headless run says what to do; it is no defect of ours."""
+
+    def ask(_prompt):
+        raise error
+
+    monkeypatch.setattr("getpass.getpass", ask)
+    with pytest.raises(UsageError, match="Nobody can be asked for a key here"):
+        agent.key("openai")
+
+
+@pytest.mark.parametrize("path", ["a\0b.db", "~no-such-user-here/sessions.db"])
+def test_D21_a_store_at_no_place_is_refused_in_words(agent, path):
+    with pytest.raises(UsageError, match="is no place for a file"):
+        agent.configure(store=path)
+    assert agent.settings.store != path
+    fresh = AgentSession(settings=Settings(store=path))  # as the environment would set it
+    fresh.model(ScriptedModel(["x"], name="m"))
+    with pytest.raises(ConfigError, match="is no place for sessions"):
+        fresh.ask("hi")
+    fresh.close()
+
+
 def test_L20_the_counter_follows_the_model(agent):
     class Local(ScriptedModel):
         provider = "local"

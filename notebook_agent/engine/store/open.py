@@ -16,6 +16,7 @@ from notebook_agent.engine.store.base import Store, StoreBusy
 from notebook_agent.engine.store.memory import MemoryStore
 from notebook_agent.engine.store.sqlite import SqliteStore
 from notebook_agent.engine.store.sqlite_medium import ReadOnly
+from notebook_agent.errors import StoreError
 
 __all__ = ["default_path", "load_session", "open_store", "patiently"]
 
@@ -59,7 +60,7 @@ def open_store(
     if spec is not None and str(spec).strip() in ("memory", ":memory:"):
         return MemoryStore()
     if spec is not None and str(spec).strip() not in ("", "default"):
-        return SqliteStore(spec)
+        return SqliteStore(_resolved(spec))
     path = default_path()
     try:
         return SqliteStore(path)
@@ -69,6 +70,16 @@ def open_store(
                 f"{path} cannot be written: sessions are kept in memory and end with the kernel."
             )
         return MemoryStore()
+
+
+def _resolved(spec: str | Path) -> Path:
+    try:
+        if "\0" in str(spec):
+            raise ValueError("it holds a NUL")
+        return Path(spec).expanduser()
+    except (RuntimeError, ValueError) as problem:
+        why = str(problem).rstrip(".")
+        raise StoreError(f"{str(spec)!r} is no place for sessions: {why}.") from None
 
 
 def load_session(store: Store, session_id: str) -> Session:

@@ -284,7 +284,15 @@ class SetupVerbs(RunVerbs):
                 else "That is no provider, and a key never stands in a cell; the providers"
             )
             raise UsageError(f"{said}: {', '.join(sorted(known))}.\nType:  %agent key {close}")
-        registry.set_key(name, getpass.getpass(f"key for {name}: "), save=save)
+        try:
+            typed = getpass.getpass(f"key for {name}: ")
+        except (NotImplementedError, EOFError, OSError):  # a headless run, an end of input
+            raise UsageError(
+                f"Nobody can be asked for a key here, so {name} has none; put it in the environment "
+                "variable that %agent doctor names, before the kernel starts.\n"
+                f"Type:  %agent key {name} --save     once, in a notebook of your own"
+            ) from None
+        registry.set_key(name, typed, save=save)
         self.models_book.forget(name)
         where = "in the keyring" if save else "for this kernel"
         return Report(f"the key for {name} is kept {where}")
