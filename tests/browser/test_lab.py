@@ -301,7 +301,9 @@ def test_the_freeze_moves_no_line_of_the_reply(lab) -> None:
     """Live and saved, each line of the reply stands at the same height within a pixel."""
     text = (
         REPLY
-        + "## Head\n\n1. one\n2. two\n\n> quote\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nThe end of it.\n"
+        + "## Head\n\n1. one\n2. two\n\n> quote\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```python\nvalues = ["
+        + "17.25, " * 40
+        + "]\n```\n\nThe end of it.\n"
     )
     notebook = open_new(lab, "freeze", slow(text + "\n" + "word " * 120, 0.01), ["%%agent\nhello"])
     page = notebook.page

@@ -7,11 +7,11 @@ import pytest
 from notebook_agent.notebook.output import frozen_html
 from notebook_agent.notebook.panel_state import Ask, Asked
 from notebook_agent.notebook.wire import PanelWire
-from tests.browser.frozen import frozen_states
+from tests.browser.frozen import frozen_states, long_words
 from tests.browser.harness import axe_found, feed, greet, messages, mount
 from tests.notebook.recorded import opened, recorded, to_model, words
 
-RUNS = recorded()
+RUNS = {**recorded(), "long words": long_words()}
 
 
 def show(page, events, *, theme="light", width=1200, open_all=False):

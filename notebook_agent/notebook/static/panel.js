@@ -283,10 +283,9 @@ export function makeView(store, el, say) {
 		once("fsm", [s.at, s.seen, s.bad, s.marks], () => {
 			const cls = (i) => (i === s.bad ? "bad" : i === s.at ? "now" : s.seen.includes(i) ? "seen" : "");
 			const at = (i) => ({class: cls(i), title: STATES[i][1] + ": " + STATES[i][2], "aria-current": i === s.at ? "step" : null});
-			const m = (i) => (s.marks[i] && i === s.at ? h(".na-mark", s.marks[i]) : null);
 			d.fsm.setAttribute("aria-label", live ? "state: " + live[1] : "states visited");
 			fill(d.fsm, STATES.map(([k], i) => h("li", at(i), h("i.na-dot"), h("b", {"data-w": k}, k))));
-			fill(d.path, STATES.map(([k, long], i) => h("li", at(i), h(".at", h("i.na-dot")), h("b", h(".long", long), h(".short", k)), m(i))));
+			fill(d.path, STATES.map(([k, long], i) => h("li", at(i), h(".at", h("i.na-dot")), h("b", h(".long", long), h(".short", k)))));
 			const bad = STATES[s.bad];
 			d.word.className = "na-word" + (live ? "" : " off");
 			fill(d.word, (live || bad || "")[0]);
