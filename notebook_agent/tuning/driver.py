@@ -203,9 +203,7 @@ class Driver:
         self._write()
 
     def _landed(self, future: cf.Future[Any]) -> None:
-        cell = self.flying.pop(future, None)
-        if cell is None:
-            return
+        cell = self.flying.pop(future)
         error = cf.CancelledError() if future.cancelled() else future.exception()
         if error is not None and lost_kinds(error):
             self._lost(cell, error)
