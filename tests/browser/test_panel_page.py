@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 
 from notebook_agent.notebook.output import frozen_html
@@ -54,6 +56,16 @@ def test_N12_contrast_and_accessibility(page, theme) -> None:
         assert axe_found(page, ".na", **only) == [], (name, theme)
 
 
+def test_without_axe_a_person_skips_and_ci_fails(monkeypatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="axe-core is missing"):
+        axe_found(None, "main")
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="axe-core is missing"):
+        axe_found(None, "main")
+
+
 def test_saved_outputs_as_exported(page) -> None:
     """All rules, where nothing is taken away and no style sheet of Jupyter's is there."""
     body = "\n".join(frozen_html(state) for state in frozen_states().values())
@@ -79,6 +91,17 @@ def test_the_words_of_the_gauge_stand_apart(page) -> None:
           const b = document.querySelector(s).getBoundingClientRect(); return [b.top, b.bottom]; })"""
     )
     assert trigger[1] <= bar[0] < bar[1] <= emergency[0]
+
+
+def test_the_first_frame_is_never_empty(page) -> None:
+    """Before the first message has come the head says "connecting", at its final height."""
+    mount(page)
+    assert page.inner_text(".na-status") == "connecting"
+    height = page.evaluate("document.querySelector('.na-head').offsetHeight")
+    made, _ = messages(RUNS["connecting"])
+    feed(page, made)
+    assert page.evaluate("document.querySelector('.na-head').offsetHeight") == height
+    assert page.inner_text(".na-status") == "connecting"
 
 
 def test_states_differ_by_word_and_shape(page) -> None:

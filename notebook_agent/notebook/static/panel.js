@@ -243,6 +243,7 @@ export function makeView(store, el, say) {
 	});
 	let tail = h("div.na-live");
 	const caret = h(".na-caret", hide);
+	fill(d.status, icon("connecting"), "connecting"); // never an empty box
 	el.append(root);
 
 	// only what changed is drawn: what is open or has focus stays
