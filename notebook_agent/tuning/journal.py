@@ -99,6 +99,16 @@ class Row:
     key: bytes
 
 
+def _resolved(path: str | os.PathLike[str]) -> Path:
+    try:
+        if "\0" in os.fspath(path):
+            raise ValueError("it holds a NUL")
+        return Path(path).expanduser()
+    except (RuntimeError, ValueError) as problem:
+        why = str(problem).rstrip(".")
+        raise StoreError(f"{os.fspath(path)!r} is no place for a journal: {why}.") from None
+
+
 class Journal:
     """The rows of one sweep. One sweep at a time may hold it.
 
@@ -126,7 +136,7 @@ class Journal:
         *,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self.path = None if path is None else Path(path).expanduser()
+        self.path = None if path is None else _resolved(path)
         self.name = name
         self._wall = wall
         self._lock = threading.RLock()

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any, Final
 
-from notebook_agent.core.interpolate import InsertionError, placeholders
+from notebook_agent.core.interpolate import InsertionError, known_as, placeholders
 from notebook_agent.errors import ConfigError
 from notebook_agent.providers.base import ModelClient, full_name
 from notebook_agent.tuning.cells import Cell, code_version
@@ -264,7 +264,7 @@ class PromptLab:
     def _check_variant(self, name: str, variant: Variant) -> None:
         """Every placeholder has a value in every input, before anything is sent."""
         for at, values in enumerate(self.inputs or [{}]):
-            missing = [n for n in variant.names() if n not in values]
+            missing = [n for n in variant.names() if known_as(n, values) not in values]
             if missing:
                 has = ", ".join(values) or "nothing"
                 raise ConfigError(

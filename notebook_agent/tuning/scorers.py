@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -83,12 +84,18 @@ def scorer(given: Scorer | Judge | Function, name: str | None = None) -> Scorer 
     """A scorer made of a function, under the function's name.
 
     Raises:
-        ConfigError: It cannot be called, or takes no or more than three arguments.
+        ConfigError: It cannot be called, is async, or takes no or more than three arguments.
     """
     if isinstance(given, (Scorer, Judge)):
         return given
     if not callable(given):
         raise ConfigError(field="scorers", value=given, legal="functions, or scorers")
+    if inspect.iscoroutinefunction(given):
+        raise ConfigError(
+            f"A scorer is a plain function; {getattr(given, '__name__', given)!r} is async, and "
+            "nothing awaits it.",
+            field="scorers",
+        )
     _arity(given)
     return Scorer(name or getattr(given, "__name__", type(given).__name__).strip("<>"), given)
 
@@ -101,10 +108,10 @@ def score(one: Scorer, reply: str, inputs: Mapping[str, Any], row: Mapping[str, 
             return Scored()
         if isinstance(value, (bool, int, float)) or hasattr(value, "__float__"):
             number = float(value)
-            if number == number:  # noqa: PLR0124, RUF100  # not NaN
+            if math.isfinite(number):  # an infinite one would be every mean
                 return Scored(number)
         return Scored(error=f"no number: {str(value)[:80]!r}")
-    except Exception as error:  # noqa: BLE001  # the row tells it
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # the row tells it
         return Scored(error=f"{type(error).__name__}: {str(error)[:200]}")
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from notebook_agent.engine.interrupts import interruptible
 from notebook_agent.errors import Cancelled, ConfigError, StoreError
 from notebook_agent.tuning.cells import Cell, code_version, keyed
 from notebook_agent.tuning.driver import PATIENCE_S, Driver, Job, Progress
@@ -69,6 +70,7 @@ class Sweep:
         self._limit, self._providers = limit or Limit(), dict(providers or {})
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._over = threading.Event()
         self._ended: BaseException | None = None
         self._unsaved: dict[bytes, Answer] = {}
         self.progress = Progress(total=len(self.cells))
@@ -121,6 +123,7 @@ class Sweep:
         driver: Driver | None = None
         try:
             with contextlib.ExitStack() as stack:
+                stack.enter_context(interruptible())  # in an awaited cell too
                 driver = Driver(self._job(), stack, executor, retry_failed=retry_failed)
                 try:
                     for state in driver.rounds():
@@ -158,7 +161,11 @@ class Sweep:
                 self.run(executor, **given)
             except BaseException as error:  # noqa: BLE001  # wait() raises it
                 self._ended = error
+            finally:
+                over.set()
 
+        # An interrupted join may take a running thread for an ended one: an event is waited for.
+        over = self._over = threading.Event()
         self._ended = None
         self._thread = threading.Thread(target=drive, name="sweep driver", daemon=True)
         self._thread.start()
@@ -173,9 +180,10 @@ class Sweep:
         """
         thread, until = self._thread, None if timeout_s is None else time.monotonic() + timeout_s
         try:
-            while thread is not None and thread.is_alive():
-                thread.join(PATIENCE_S)
-                if until is not None and time.monotonic() > until and thread.is_alive():
+            with interruptible():
+                while thread is not None and not self._over.wait(PATIENCE_S):
+                    if until is None or time.monotonic() <= until:
+                        continue
                     raise TimeoutError(f"{self!r} is still running")
         except KeyboardInterrupt:
             self.stop()
@@ -190,6 +198,7 @@ class Sweep:
         self._stop.set()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
+            self._over.wait()
             thread.join()
             self._thread = None
 

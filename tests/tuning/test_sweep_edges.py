@@ -51,13 +51,13 @@ def test_waiting_has_an_end_and_ctrl_c_there_stops_the_sweep(monkeypatch):
     with pytest.raises(ConfigError, match="running already"):
         one.run()
     thread = one._thread
-    real = thread.join
+    real = one._over.wait
 
     def pressed(timeout=None):
-        monkeypatch.setattr(thread, "join", real)
+        monkeypatch.setattr(one._over, "wait", real)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(thread, "join", pressed)
+    monkeypatch.setattr(one._over, "wait", pressed)
     with pytest.raises(Cancelled, match="stopped after 0 of 3 cells"):
         one.wait()
     assert not thread.is_alive()

@@ -95,12 +95,13 @@ def read_run_file(path: str | Path) -> RunFile:
 
     Source: Turn FSM, "Determinism" (B59).
     """
-    path = Path(path).expanduser()
     try:
+        path = Path(path).expanduser()
         data = path.read_bytes()
-    except OSError as problem:
+    except (OSError, RuntimeError, ValueError) as problem:  # no such home, a NUL
+        why = getattr(problem, "strerror", None) or str(problem).rstrip(".")
         raise StoreError(
-            f"{path} cannot be read: {problem.strerror or problem}.\n"
+            f"{path} cannot be read: {why}.\n"
             "Give the path of a run file, written by:  %%agent --record FILE"
         ) from problem
     lines = data.split(b"\n")
