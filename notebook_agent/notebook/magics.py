@@ -71,7 +71,7 @@ class AgentMagics(Magics):
         try:
             self.agent.apply_setting(change["name"], change["new"])
         except AgentError as error:
-            setattr(self, change["name"], change["old"])
+            setattr(self, change["name"], getattr(self.agent.settings, change["name"]))
             raise self._kept(error) from None
 
     def _follow(self) -> None:

@@ -56,7 +56,13 @@ class SetupVerbs(RunVerbs):
         for runtime in self._runtimes.values():
             runtime.switch_model(client)
         self.settings.model = full
+        self._tell_setting()
         return Report("", (("model", full), ("capabilities", _capabilities(client))))
+
+    def _tell_setting(self) -> None:
+        """``%config`` shows what a twin changed, as it does after a verb."""
+        if self.on_setting is not None:
+            self.on_setting()
 
     def _chosen(self) -> str:
         return without_keys(self.settings.model) or self.models_book.default()[0]
@@ -117,6 +123,7 @@ class SetupVerbs(RunVerbs):
             return Report(now or "no system prompt")
         prompt = "" if text in NONE else self.system_text(text)
         self.settings.system = prompt
+        self._tell_setting()
         if self.current in self._runtimes:
             self._runtimes[self.current].system = prompt or None
         return Report("system prompt set" if prompt else "no system prompt")
@@ -175,6 +182,7 @@ class SetupVerbs(RunVerbs):
             clients = [self.models_book.client(n) for n in names]
             names = [self.models_book.full(n) if is_address(n) else n for n in names]
             self.settings.fallback = ",".join(names)
+            self._tell_setting()
             self.runtime(session).set_fallback(clients)
         return self.breaker(session=session)
 
