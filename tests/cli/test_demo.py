@@ -67,3 +67,64 @@ def test_demo_into_a_place_that_cannot_be_made(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert cli.main(["demo", "--model", "scripted", "--out", str(tmp_path / "file" / "x")]) == 1
     assert "--out FOLDER" in capsys.readouterr().err
+
+
+def test_demo_without_the_local_models_package_says_what_to_type(monkeypatch, capsys):
+    real = demo.importlib.util.find_spec
+    monkeypatch.setattr(
+        demo.importlib.util, "find_spec", lambda name: None if name == "xllamacpp" else real(name)
+    )
+    assert cli.main(["demo"]) == 1
+    err = capsys.readouterr().err
+    assert "The local model needs a package" in err
+    assert "--model scripted" in err
+
+
+def notebook_of(*sources):
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(one) for one in sources])
+
+
+def test_a_demo_whose_agent_shows_nothing_failed(monkeypatch, tmp_path, capsys):
+    """The kernel is left out: what counts is what the executed notebook holds."""
+    from notebook_agent.cli import demo_run
+
+    given = {}
+
+    def executed(source, folder, environment, timeout_s):
+        given.update(environment)
+        return notebook_of("x = 1", "%%agent --fresh\nHi"), ""
+
+    monkeypatch.setattr(demo_run, "execute", executed)
+    monkeypatch.setattr(local_files, "find_model", lambda: local_files)
+    assert cli.main(["demo", "--out", str(tmp_path)]) == 1
+    captured = capsys.readouterr()
+    assert "the cell '%%agent --fresh' shows nothing" in captured.err
+    assert f"wrote {tmp_path / '00_quickstart.html'}" in captured.out
+    assert given["NOTEBOOK_AGENT_MODEL"] == "local:smollm2"
+    assert given["NOTEBOOK_AGENT_STORE"] == "memory"
+
+
+@pytest.mark.kernel
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # jupyter_client's own sockets
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_outputs_are_printed_as_they_come_and_a_kernel_that_dies_is_said(tmp_path, capsys):
+    from notebook_agent.cli import demo_run
+
+    source = tmp_path / "talk.ipynb"
+    talk = notebook_of(
+        "print('one\\x1b[31m\\x1b]0;title\\x07 two')",
+        "from IPython.display import display, update_display\n"
+        "_ = display('first', display_id='d'); update_display('second', display_id='d')",
+        "40 + 2",
+        "import os, sys; print('last words', file=sys.__stderr__, flush=True); os._exit(3)",
+    )
+    source.write_text(nbformat.writes(talk))
+    notebook, problem = demo_run.execute(source, tmp_path, dict(os.environ), 60)
+    out = capsys.readouterr().out
+    assert "    40 + 2\n\n42" in out
+    assert "'first'" in out
+    assert "one" in out
+    assert "\x1b" not in out  # no word of a model moves the cursor
+    assert "died" in problem
+    assert "\n" not in problem
+    assert notebook.cells[2].outputs[0]["data"]["text/plain"] == "42"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import notebook_agent
 from notebook_agent import cli
-from notebook_agent.cli import folder, lab
+from notebook_agent.cli import fetch, folder, lab
 from notebook_agent.errors import ConfigError
 from notebook_agent.notebook import doctor
 from notebook_agent.providers import local_files
@@ -85,6 +87,25 @@ def test_a_closed_pipe_is_no_traceback(tmp_path):
     assert "BrokenPipe" not in done.stderr
 
 
+def test_a_reader_that_has_seen_enough_ends_the_command_quietly(monkeypatch, tmp_path):
+    def broken(_words):
+        raise BrokenPipeError
+
+    with (tmp_path / "out").open("w") as out:
+        monkeypatch.setattr(cli, "_run", broken)
+        monkeypatch.setattr(sys, "stdout", out)
+        assert cli.main(["doctor"]) == 1
+        print("into nowhere", flush=True)
+    assert (tmp_path / "out").read_text() == ""
+
+
+def test_nothing_runs_when_the_module_is_only_imported(capsys):
+    import notebook_agent.__main__ as module
+
+    assert module.main is cli.main
+    assert capsys.readouterr().out == ""
+
+
 # ---- decode
 
 
@@ -110,6 +131,12 @@ def test_decode_refuses_bad_words(capsys, tmp_path):
     assert "chunk" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         cli.main(["decode", str(body), "--api", "nonsense"])
+
+
+def test_decode_reads_standard_input(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(BODY)))
+    assert cli.main(["decode", "-", "--api", "openai-chat"]) == 0
+    assert json.loads(capsys.readouterr().out)["text"] == "Hi ü"
 
 
 # ---- replay
@@ -215,6 +242,19 @@ def test_fetch_model_failure_is_an_exit_code(monkeypatch, capsys):
     assert "no network" in captured.err
 
 
+def test_fetch_model_tells_each_step(monkeypatch, capsys):
+    monkeypatch.setattr(fetch, "fetch_model", lambda say: say("one step"))
+    assert cli.main(["fetch-model"]) == 0
+    assert capsys.readouterr().out == "one step\n"
+
+
+def test_fetch_model_remove_leaves_an_installed_packages_file(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(fetch, "find_model", lambda: SimpleNamespace(path=tmp_path / "m.gguf"))
+    assert cli.main(["fetch-model", "--remove"]) == 0
+    out = capsys.readouterr().out
+    assert f"One more lies beside an installed package and stays: {tmp_path / 'm.gguf'}" in out
+
+
 # ---- lab and the notebooks' folder
 
 
@@ -262,3 +302,19 @@ def test_lab_without_jupyterlab_says_what_to_type(monkeypatch, capsys):
     monkeypatch.setattr(lab, "find_spec", lambda _name: None)
     assert cli.main(["lab"]) == 1
     assert "notebook-agent[demo]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("user", "given"), [(0, True), (1000, False)])
+def test_lab_as_root_says_so_to_jupyterlab(monkeypatch, tmp_path, user, given):
+    commands = []
+    done = SimpleNamespace(wait=lambda: 0)
+    monkeypatch.setattr(lab.subprocess, "Popen", lambda command: commands.append(command) or done)
+    monkeypatch.setattr(os, "geteuid", lambda: user, raising=False)
+    assert cli.main(["lab", str(tmp_path)]) == 0
+    assert ("--allow-root" in commands[0]) is given
+
+
+def test_lab_into_a_place_that_cannot_be_made(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert cli.main(["lab", str(tmp_path / "file" / "x")]) == 1
+    assert "notebook-agent lab FOLDER" in capsys.readouterr().err
