@@ -126,18 +126,7 @@ def rescue_failed(stream_error: AgentError, attempts: int, rescue_error: AgentEr
 
 
 def _reworded(error: ProviderError, text: str) -> ProviderError:
-    new = ProviderError(
-        error.kind,
-        text,
-        status=error.status,
-        retry_after=error.retry_after,
-        feature=error.feature,
-        overflow=error.overflow,
-        quota=error.quota,
-        error_type=error.error_type,
-        should_retry=error.should_retry,
-        hint=error.hint,
-    )
+    new = error.reworded(text)
     new.__cause__ = error.__cause__
     return new
 

@@ -255,16 +255,7 @@ def as_final(error: AgentError) -> AgentError:
     if not isinstance(error, ProviderError):
         return error
     text = error.message.partition("\nGave up after")[0]  # the ladder says it again itself
-    final: ProviderError = _FINAL(
-        error.kind,
-        text,
-        status=error.status,
-        retry_after=error.retry_after,
-        feature=error.feature,
-        overflow=error.overflow,
-        quota=error.quota,
-        error_type=error.error_type,
-    )
+    final = error.reworded(text, _FINAL)
     final.partial_text = error.partial_text
     return final
 

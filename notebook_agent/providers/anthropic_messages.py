@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from notebook_agent.core import events as e
 from notebook_agent.core.messages import (
     ImagePart,
     Message,
@@ -125,6 +124,7 @@ class AnthropicMessages(HttpModelClient):
     """
 
     api: ClassVar[str] = "anthropic-messages"
+    models_path: ClassVar[str] = "/v1/models?limit=1000"
 
     def __init__(self, model: str, *, prompt_cache: bool = False, **given: Any) -> None:
         super().__init__(model, **hide(given))
@@ -170,23 +170,9 @@ class AnthropicMessages(HttpModelClient):
         body |= options.extra
         return "/v1/messages", encode_json(body)
 
-    def make_decoder(self, content_type: str, caps: StreamCaps) -> MessagesDecoder | None:
-        """A decoder; None when the server answered with one JSON document."""
-        if content_type == "application/json":
-            return None
+    def decoder(self, caps: StreamCaps) -> MessagesDecoder:
+        """A fresh decoder."""
         return MessagesDecoder(caps, full_name=self.full_name)
-
-    def reply_events(self, document: Any, out: list[e.StreamEvent]) -> bool:
-        """Events of an unstreamed reply."""
-        return MessagesDecoder(full_name=self.full_name).whole(document, out)
-
-    async def list_models(self) -> list[str]:
-        """Names that the endpoint offers.
-
-        Raises:
-            ProviderError: The endpoint does not answer.
-        """
-        return self.names_in(await self.get_json("/v1/models?limit=1000"))
 
     async def count_tokens(self, request: StreamRequest, options: RequestOptions) -> int | None:
         """Input tokens by the provider's own count; a request is sent.

@@ -71,6 +71,9 @@ class HttpModelClient:
     """
 
     api: ClassVar[str] = ""
+    # Media types of a whole reply; every other answer is streamed.
+    whole_types: ClassVar[frozenset[str]] = frozenset({"application/json"})
+    models_path: ClassVar[str] = "/models"
     requires_network = True
 
     def __init__(
@@ -230,16 +233,8 @@ class HttpModelClient:
         """Header fields that the format demands."""
         return {}
 
-    def make_decoder(self, content_type: str, caps: StreamCaps) -> Decoder | None:
-        """The decoder of a streamed answer; None for a media type that is a whole reply."""
-        raise NotImplementedError
-
-    def reply_events(self, document: Any, out: list[e.StreamEvent]) -> bool:
-        """Events of an unstreamed reply.
-
-        Returns:
-            Whether the document is a reply at all.
-        """
+    def decoder(self, caps: StreamCaps) -> Decoder:
+        """A fresh decoder, of a streamed answer or of a whole reply."""
         raise NotImplementedError
 
     # What they share.
@@ -256,17 +251,24 @@ class HttpModelClient:
         except ValueError:
             document = None
         with contextlib.suppress(ProviderError, *UNHEARD_OF):  # then it is no reply
-            if document is not None and self.reply_events(document, out):
+            if document is not None and self.decoder(self._caps).whole(document, out):
                 return out, None
         if document is None and _looks_streamed(body):
             # A server that streams whatever it is asked, or mislabels its stream.
-            decoder = self.make_decoder("text/event-stream", self._caps)
-            if decoder is not None:
-                out = decoder.feed(body) + decoder.finish()
-                failed = decoder.failure
-                return out, None if failed is None else self._explained(failed)
+            decoder = self.decoder(self._caps)
+            out = decoder.feed(body) + decoder.finish()
+            failed = decoder.failure
+            return out, None if failed is None else self._explained(failed)
         error = from_error_object(document) or self._no_reply(body)
         return [], self._explained(error)
+
+    async def list_models(self) -> list[str]:
+        """Names that the endpoint offers.
+
+        Raises:
+            ProviderError: The endpoint does not answer.
+        """
+        return self.names_in(await self.get_json(self.models_path))
 
     async def get_json(self, path: str, body: bytes | None = None) -> Any:
         """A document of the endpoint (models, properties, counts); a POST when it has a body.
@@ -343,7 +345,7 @@ class HttpModelClient:
         kind = answer.content_type
         if kind in ("text/html", "application/xhtml+xml"):
             raise self._no_reply(b"<html>")
-        return self.make_decoder(kind, self._caps)
+        return None if kind in self.whole_types else self.decoder(self._caps)
 
     def _no_reply(self, body: bytes) -> ProviderError:
         text = " ".join(body[:400].decode("utf-8", "replace").split())

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from notebook_agent.core import events as e
 from notebook_agent.core.messages import (
     ImagePart,
     Message,
@@ -119,6 +118,8 @@ class Gemini(HttpModelClient):
     """
 
     api: ClassVar[str] = "gemini"
+    models_path: ClassVar[str] = "/models?pageSize=1000"
+    whole_types: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, model: str, **given: Any) -> None:
         super().__init__(model, **hide(given))
@@ -166,13 +167,9 @@ class Gemini(HttpModelClient):
         verb = "streamGenerateContent?alt=sse" if stream else "generateContent"
         return f"/{name}:{verb}", encode_json(body)
 
-    def make_decoder(self, content_type: str, caps: StreamCaps) -> GeminiDecoder:  # noqa: ARG002  # the interface
-        """A decoder; it reads both server-sent events and a JSON array."""
+    def decoder(self, caps: StreamCaps) -> GeminiDecoder:
+        """A fresh decoder; it reads both server-sent events and a JSON array."""
         return GeminiDecoder(caps, full_name=self.full_name)
-
-    def reply_events(self, document: Any, out: list[e.StreamEvent]) -> bool:
-        """Events of an unstreamed reply."""
-        return GeminiDecoder(full_name=self.full_name).whole(document, out)
 
     async def learn(self) -> Capabilities:
         """Window and output limit as the endpoint states them.
@@ -190,8 +187,7 @@ class Gemini(HttpModelClient):
         Raises:
             ProviderError: The endpoint does not answer.
         """
-        names = self.names_in(await self.get_json("/models?pageSize=1000"))
-        return [name.removeprefix("models/") for name in names]
+        return [name.removeprefix("models/") for name in await super().list_models()]
 
     async def count_tokens(self, request: StreamRequest, options: RequestOptions) -> int | None:
         """Input tokens by the provider's own count; a request is sent.

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from notebook_agent.core import events as e
 from notebook_agent.core.messages import ImagePart, Message, Role, TextPart
 from notebook_agent.core.request import RequestOptions, StreamRequest, ToolSchema
 from notebook_agent.providers.base import Capabilities
@@ -88,6 +87,8 @@ class Ollama(HttpModelClient):
     """
 
     api: ClassVar[str] = "ollama"
+    models_path: ClassVar[str] = "/api/tags"
+    whole_types: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, model: str, **given: Any) -> None:
         super().__init__(model, **hide(given))
@@ -126,13 +127,9 @@ class Ollama(HttpModelClient):
             body["options"] = inner
         return "/api/chat", encode_json(body)
 
-    def make_decoder(self, content_type: str, caps: StreamCaps) -> OllamaDecoder:  # noqa: ARG002  # the interface
-        """A decoder of lines; one whole document is one line."""
+    def decoder(self, caps: StreamCaps) -> OllamaDecoder:
+        """A fresh decoder of lines; one whole document is one line."""
         return OllamaDecoder(caps)
-
-    def reply_events(self, document: Any, out: list[e.StreamEvent]) -> bool:
-        """Events of an unstreamed reply."""
-        return OllamaDecoder().whole(document, out)
 
     async def learn(self) -> Capabilities:
         """Window, tools, vision and thinking as the endpoint states them.
@@ -143,14 +140,6 @@ class Ollama(HttpModelClient):
         entry = await self.get_json("/api/show", encode_json({"model": self._model}))
         self._capabilities = from_listing(entry, self._capabilities)
         return self._capabilities
-
-    async def list_models(self) -> list[str]:
-        """Names of the models that are there.
-
-        Raises:
-            ProviderError: The endpoint does not answer.
-        """
-        return self.names_in(await self.get_json("/api/tags"))
 
     def _format(self, wanted: Mapping[str, Any]) -> Any:
         kind = wanted.get("type")

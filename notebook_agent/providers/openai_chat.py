@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from notebook_agent.core import events as e
 from notebook_agent.core.messages import ImagePart, Message, Role, TextPart
 from notebook_agent.core.request import (
     RequestOptions,
@@ -196,15 +195,13 @@ class OpenAIChat(HttpModelClient):
             body[name] = value
         return "/chat/completions", encode_json(body)
 
-    def make_decoder(self, content_type: str, caps: StreamCaps) -> ChatDecoder | None:
-        """A decoder; None when the server answered with one JSON document."""
-        if content_type == "application/json":
-            return None
-        return self._decoder(caps)
-
-    def reply_events(self, document: Any, out: list[e.StreamEvent]) -> bool:
-        """Events of an unstreamed reply."""
-        return self._decoder(self._caps).whole(document, out)
+    def decoder(self, caps: StreamCaps) -> ChatDecoder:
+        """A fresh decoder."""
+        return ChatDecoder(
+            caps,
+            full_name=self.full_name,
+            reasoning_back=self.dialect.reasoning_back,
+        )
 
     async def learn(self) -> Capabilities:
         """What the endpoint's model list states of this model: window, tools, vision.
@@ -212,27 +209,12 @@ class OpenAIChat(HttpModelClient):
         Raises:
             ProviderError: The endpoint does not answer.
         """
-        document = await self.get_json("/models")
+        document = await self.get_json(self.models_path)
         entries = document.get("data") if isinstance(document, dict) else document
         for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, dict) and entry.get("id") == self._model:
                 self._capabilities = from_listing(entry, self._capabilities)
         return self._capabilities
-
-    async def list_models(self) -> list[str]:
-        """Names that the endpoint offers.
-
-        Raises:
-            ProviderError: The endpoint does not answer.
-        """
-        return self.names_in(await self.get_json("/models"))
-
-    def _decoder(self, caps: StreamCaps) -> ChatDecoder:
-        return ChatDecoder(
-            caps,
-            full_name=self.full_name,
-            reasoning_back=self.dialect.reasoning_back,
-        )
 
     def _messages(self, request: StreamRequest, model: str) -> msgspec.Raw:
         messages = fitting_ids(request.messages, self.dialect.ids)

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from notebook_agent.core import events as e
 from notebook_agent.core.messages import (
     ImagePart,
     Message,
@@ -172,23 +171,9 @@ class OpenAIResponses(HttpModelClient):
         body |= options.extra
         return "/responses", encode_json(body)
 
-    def make_decoder(self, content_type: str, caps: StreamCaps) -> ResponsesDecoder | None:
-        """A decoder; None when the server answered with one JSON document."""
-        if content_type == "application/json":
-            return None
+    def decoder(self, caps: StreamCaps) -> ResponsesDecoder:
+        """A fresh decoder."""
         return ResponsesDecoder(caps, full_name=self.full_name)
-
-    def reply_events(self, document: Any, out: list[e.StreamEvent]) -> bool:
-        """Events of an unstreamed reply."""
-        return ResponsesDecoder(full_name=self.full_name).whole(document, out)
-
-    async def list_models(self) -> list[str]:
-        """Names that the endpoint offers.
-
-        Raises:
-            ProviderError: The endpoint does not answer.
-        """
-        return self.names_in(await self.get_json("/models"))
 
     async def count_tokens(self, request: StreamRequest, options: RequestOptions) -> int | None:
         """Input tokens by the provider's own count; a request is sent.

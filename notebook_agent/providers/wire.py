@@ -144,6 +144,14 @@ class Decoder(Protocol):
         """Events at a clean end of the body."""
         ...
 
+    def whole(self, document: Any, out: list[e.StreamEvent]) -> bool:
+        """Events of an unstreamed reply.
+
+        Returns:
+            Whether the document is a reply at all.
+        """
+        ...
+
 
 class Lanes:
     """The open parts of a reply, numbered in the order in which they appear."""
