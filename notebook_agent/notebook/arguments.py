@@ -40,6 +40,12 @@ __all__ = [
     "parse_options",
 ]
 
+# Fields of a request that a run fills itself, and what to type instead.
+OWN_FIELDS: Final[Mapping[str, str]] = {
+    "model": "Type:  %%agent --model ID",
+    "messages": "Type the prompt below the line; more of it with:  %%agent --with NAME",
+    "contents": "Type the prompt below the line; more of it with:  %%agent --with NAME",
+}
 FORMATS: Final = ("md", "text", "json", "code")
 TAKEN: Final = frozenset(dir(builtins)) | {"In", "Out", "get_ipython"}
 SHOWS: Final = ("panel", "footer", "quiet")
@@ -132,6 +138,9 @@ def parse_cell(line: str, names: Mapping[str, Any] | None = None) -> CellOptions
             f"Type:  %agent ask {text}"
         )
     options = CellOptions(**values)
+    ours = next((key for key in options.params if key in OWN_FIELDS), None)
+    if ours is not None:
+        raise UsageError(f"-p {ours} would change what the audit trail tells.\n{OWN_FIELDS[ours]}")
     if options.no_tools and options.tools:
         raise UsageError(
             "--tools and --no-tools contradict each other.\n"

@@ -253,9 +253,11 @@ def _pair(text: str, bad: Callable[[str], UsageError]) -> tuple[str, Any]:
     if not eq or not key.strip():
         raise bad("key=value")
     try:
-        return key.strip(), json.loads(value)
+        read = json.loads(value)
+        json.dumps(read, allow_nan=False)  # NaN is no JSON: it would be sent as null
     except ValueError:
         return key.strip(), value
+    return key.strip(), read
 
 
 def _shown(given: Any) -> str:

@@ -21,6 +21,7 @@ from notebook_agent.notebook.arguments import CellOptions, UsageError, nearest, 
 from notebook_agent.notebook.formats import INSTRUCTIONS
 from notebook_agent.notebook.interpolate import Inserted, insert, literal_brace
 from notebook_agent.notebook.place import writable_place
+from notebook_agent.notebook.session_map import kept_name
 from notebook_agent.notebook.with_values import cells_message, values_message
 from notebook_agent.providers.base import ModelClient, full_name
 
@@ -92,7 +93,7 @@ def plan_run(agent: SessionCore, body: str, options: CellOptions) -> Plan:
         UsageError, InputRejected, InsertionError, ConfigError, ContextExceeded: Two or three
             lines; nothing was sent.
     """
-    session = options.session or agent.current
+    session = kept_name(options.session or agent.current)
     model = _model(agent, options)
     if model is None:
         agent.use_default_model(session)

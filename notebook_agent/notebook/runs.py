@@ -27,6 +27,7 @@ from notebook_agent.notebook.prepare import Plan, plan_run
 from notebook_agent.notebook.report import Report
 from notebook_agent.notebook.request_view import dry_run
 from notebook_agent.notebook.session_core import SessionCore
+from notebook_agent.notebook.session_map import kept_name
 
 __all__ = ["Prepared", "RunVerbs"]
 
@@ -125,6 +126,7 @@ class RunVerbs(SessionCore):
         Args:
             session: Only what runs in this one; None = all background runs.
         """
+        session = session if session is None else kept_name(session)
         runtime = self._runtimes.get(session or self.current)
         running = [h for h, s in self.background.items() if not h.done and session in (None, s)]
         for handle in running:

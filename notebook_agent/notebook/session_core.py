@@ -28,6 +28,7 @@ from notebook_agent.notebook.kernel_loop import EngineDriver, default_driver
 from notebook_agent.notebook.model_book import LiveNames, ModelBook
 from notebook_agent.notebook.prepare import find_function
 from notebook_agent.notebook.road import KernelRoad, no_asker
+from notebook_agent.notebook.session_map import SessionMap
 from notebook_agent.notebook.settings import Settings
 from notebook_agent.notebook.stdin import asker_for
 from notebook_agent.providers.base import ModelClient, full_name
@@ -76,7 +77,7 @@ class SessionCore:
         self.shown: dict[str, Any] = {}
         self.views: dict[str, Any] = {}  # session -> the view of its newest run
         self.mcp_servers: dict[str, Any] = {}
-        self._runtimes: dict[str, Any] = {}
+        self._runtimes: dict[str, Any] = SessionMap()
         self._store: Any = None
         self._store_line: str | None = None
         self._counter: tuple[tuple[str, ...], TokenCounter] | None = None
@@ -125,8 +126,7 @@ class SessionCore:
         try:
             return value_text(self.namespace[name])
         except (Exception, SystemExit) as error:  # noqa: BLE001  # a user object may raise anything
-            why = no_text(self.namespace[name], error)
-            raise UsageError(f"--system: @{name}: {why}. Nothing was sent.") from None
+            raise UsageError(f"--system: @{name}: {no_text(self.namespace[name], error)}") from None
 
     # ---- models ------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from notebook_agent.errors import (
     StructuredOutputError,
 )
 from notebook_agent.notebook.agent_session import AgentSession
-from notebook_agent.notebook.arguments import CellOptions, UsageError
+from notebook_agent.notebook.arguments import CellOptions, UsageError, parse_cell
 from notebook_agent.notebook.formats import FormatError
 
 TYPED, KEPT = "e\u0301te\u0301", "\u00e9t\u00e9"
@@ -256,3 +256,44 @@ def test_the_disk_is_full_is_said_although_the_run_file_cannot_be_written_either
     agent.model(ScriptedModel(["x"], script="401", name="bad"))
     with pytest.raises(ProviderError):
         agent.ask("hi", record=str(tmp_path / "run.jsonl"))
+
+
+# ---- names of sessions -----------------------------------------------------------------------
+
+
+def test_X06_two_forms_of_one_name_are_one_session(agent):
+    agent.ask("one", session=TYPED)
+    agent.ask("two", session=KEPT)
+    assert len(agent.runtime(TYPED).session.runs) == 2
+    assert agent.sessions == ["default", KEPT]
+    agent.session("load", TYPED)
+    assert agent.current == KEPT
+    agent.ask("three", session="a\0b")
+    assert "a\ufffdb" in agent.sessions
+
+
+def test_X06_a_name_that_is_open_is_not_taken_twice(agent):
+    agent.ask("one", session="work")
+    agent.ask("two")
+    with pytest.raises(UsageError, match="is open in this kernel already"):
+        agent.session("save", "work")
+    assert len(agent.runtime("work").session.runs) == 1
+    assert agent.current == "default"
+    agent.session("save", "other")
+    agent.session("save", "other")  # its own name again
+
+
+# ---- request parameters ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e400", "[NaN]"])
+def test_L13_a_number_that_json_has_not_is_sent_as_typed(value):
+    """The provider refuses it; as null it would be dropped silently."""
+    assert parse_cell(f"-p x={value}").params == {"x": value}
+
+
+@pytest.mark.parametrize("field", ["model=x", "messages=[]", "contents=[]"])
+def test_L13_fields_of_the_run_are_no_parameters(field):
+    with pytest.raises(UsageError, match="audit trail") as caught:
+        parse_cell(f"-p {field}")
+    assert len(str(caught.value).splitlines()) == 2

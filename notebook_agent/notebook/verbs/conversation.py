@@ -5,6 +5,7 @@ Source: notebook side, commands (D21); LLM turn, "Compaction" (L97-L106); Turn F
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +16,7 @@ from notebook_agent.notebook.arguments import CellOptions, UsageError
 from notebook_agent.notebook.prepare import Plan
 from notebook_agent.notebook.report import Report
 from notebook_agent.notebook.runs import Prepared, RunVerbs
+from notebook_agent.notebook.session_map import kept_name
 
 __all__ = ["ConversationVerbs"]
 
@@ -47,7 +49,13 @@ class ConversationVerbs(RunVerbs):
             return self._list_sessions()
         if not name:
             raise UsageError(f"session {action} needs a name.\nType:  %agent session {action} NAME")
+        name = kept_name(name)
         if action == "save":
+            if name != self.current and name in self._runtimes:
+                raise UsageError(
+                    f"session {name!r} is open in this kernel already; two would be one.\n"
+                    f"Type:  %agent session save {shlex.quote(name + ' 2')}"
+                )
             row = self.runtime().rename_session(name)
             self._runtimes[name] = self._runtimes.pop(self.current)
             self.current = name
