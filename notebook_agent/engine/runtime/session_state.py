@@ -96,6 +96,8 @@ class SessionState:
         Raises:
             StoreError: The log cannot be read.
         """
+        if not self._known():  # nobody has written to it, and looking creates nothing
+            return
         if not self.store.list_messages(self.session.id, after=self.conversation.upto):
             return
         self.reread()
