@@ -38,6 +38,7 @@ class Tally:
     failed: int = 0
     skipped: int = 0
     notes: list[str] = field(default_factory=list)
+    stages: list[str] = field(default_factory=list)  # run before this one, in this call
 
     def add(self, word: str, count: int) -> None:
         if word.startswith(("error", "fail")):
@@ -117,18 +118,23 @@ def unit(tally: Tally) -> None:
         pytest("-n", "2", "--dist", "worksteal", "-m", "not browser and not kernel and not local_model and not serial",
                "--cov", "--cov-report=json:out/coverage.json"),
     )  # fmt: skip
-    run(tally, [sys.executable, "tests/check_coverage.py", "out/coverage.json"], counts=False)
+    run(tally, [sys.executable, "tests/check_coverage.py", "out/coverage.json", "inner"], counts=False)  # fmt: skip
     run(tally, pytest("-m", "serial and not browser and not kernel and not local_model", "-s"))
 
 
 # Real kernels and browsers answer within times that a shared machine may miss once: such a test is
 # run a second time, and the closing line says how many were ("1 rerun").
 AGAIN = ("--reruns", "1")
+MEASURED = ("--cov", "--cov-append", "--cov-config=tests/measured.toml", "--cov-report=json:out/coverage.json")  # fmt: skip
 
 
 def kernel(tally: Tally) -> None:
     """Real kernels, the real local model."""
-    run(tally, pytest("-m", "kernel and not browser", *AGAIN))
+    # What a kernel runs is measured in the kernel's own process, and added to the unit stage's.
+    after_unit = "unit" in tally.stages
+    run(tally, pytest("-m", "kernel and not browser", *AGAIN, *(MEASURED if after_unit else ())))
+    if after_unit:
+        run(tally, [sys.executable, "tests/check_coverage.py", "out/coverage.json"], counts=False)
     have = subprocess.run(
         [sys.executable, "-c", "from notebook_agent.providers.local import find_model as f; raise SystemExit(f() is None)"], cwd=ROOT, check=False,
     ).returncode == 0  # fmt: skip
@@ -217,6 +223,7 @@ def main() -> int:
     for name in given:
         print(f"\n=== {name}: {(STAGES[name].__doc__ or '').strip()}", flush=True)
         STAGES[name](tally)
+        tally.stages.append(name)
     print("\n" + "\n".join(tally.notes))
     print(f"{tally.passed} passed, {tally.failed} failed, {tally.skipped} skipped")
     return 1 if tally.failed or not tally.passed else 0
