@@ -13,7 +13,7 @@ import pytest
 from notebook_agent import AgentRuntime, aask, ask
 from notebook_agent.core.policy import RuntimePolicy
 from notebook_agent.core.session import RunStatus
-from notebook_agent.errors import Cancelled
+from notebook_agent.errors import Cancelled, ConfigError
 from notebook_agent.providers.openai_chat import OpenAIChat
 from notebook_agent.providers.scripted import Reply, ScriptedModel
 from tests.engine.runtime_kit import CharCounter
@@ -103,3 +103,27 @@ def test_errors_come_out_of_the_other_thread() -> None:
     timer.start()
     asyncio.run(cell())
     timer.join()
+
+
+def test_without_a_model_the_environments_is_asked_else_the_local_one_else_the_scripted(
+    monkeypatch,
+):
+    from notebook_agent.providers import local_files
+
+    monkeypatch.setenv("NOTEBOOK_AGENT_MODEL", " scripted:teacher ")
+    assert ask("Hi").turns[0].model == "scripted:teacher"
+    monkeypatch.setenv("NOTEBOOK_AGENT_MODEL", "nosuch:model")
+    with pytest.raises(ConfigError, match="nosuch"):
+        ask("Hi")
+    monkeypatch.delenv("NOTEBOOK_AGENT_MODEL")
+    monkeypatch.setattr(local_files, "is_installed", lambda: False)
+    assert asyncio.run(aask("Hi")).turns[0].model == "scripted:teacher"
+    asked = []
+
+    def found(name):
+        asked.append(name)
+        return ScriptedModel("Local.", name="local")
+
+    monkeypatch.setattr(local_files, "is_installed", lambda: True)
+    assert ask("Hi", resolve_client=found).text == "Local."
+    assert asked == ["local:smollm2"]

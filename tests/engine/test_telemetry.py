@@ -7,9 +7,21 @@ import sys
 import pytest
 
 from notebook_agent import AgentRuntime, ScriptedModel
+from notebook_agent.core import agent_events as ev
+from notebook_agent.core.response import Usage
 from notebook_agent.core.retry import RetryPolicy
 from notebook_agent.engine.clock import pinned
-from notebook_agent.errors import AgentError, ConfigError
+from notebook_agent.engine.observers import (
+    Compaction,
+    ModelChange,
+    Response,
+    RunEnd,
+    RunStart,
+    ToolPost,
+    ToolPre,
+    TurnStart,
+)
+from notebook_agent.errors import AgentError, Cancelled, ConfigError
 from notebook_agent.providers.scripted_reply import Reply
 
 sdk = pytest.importorskip("opentelemetry.sdk.trace")
@@ -138,3 +150,42 @@ def test_a_tool_that_fails_marks_its_span():
     (span,) = [s for s in exporter.get_finished_spans() if s.name == "execute_tool broken"]
     assert span.status.status_code.name == "ERROR"
     assert "private" not in str(span.status.description)
+
+
+def test_a_rescue_a_switch_and_a_compaction_are_told():
+    """As the engine's events come: the attempt before is ended, the rescue is marked."""
+    exporter = memory.InMemorySpanExporter()
+    provider = sdk.TracerProvider()
+    provider.add_span_processor(export.SimpleSpanProcessor(exporter))
+    watch = Telemetry(provider.get_tracer("test"), agent="mine")
+    watch.on_model_switched(ModelChange("a", "b"))  # before a run there is no span to note it on
+    watch.on_run_end(RunEnd(success=True, error=None, total_turns=0, duration_s=0.0))
+    watch.on_response(Response(0, "", None))
+    watch.on_tool_post(ToolPost(0, "look", "c0"))
+    watch.on_run_start(RunStart("s", "r", "mystery-model"))
+    watch.on_tool_pre(ToolPre(0, "look", "c1"))
+    watch.on_event(ev.AttemptFailed(turn=0, attempt=1, cause="timeout", next_step="retry"))
+    watch.on_turn_start(TurnStart(0, "Hi"))
+    watch.on_event(ev.AttemptStarted(turn=0, attempt=1, max_attempts=4, model="openai:gpt-x"))
+    watch.on_event(ev.RescueStarted(turn=0, deadline_s=5.0))
+    watch.on_response(Response(0, "Fine.", Usage(input_tokens=None, output_tokens=3)))
+    watch.on_model_switched(ModelChange("openai:gpt-x", "groq:llama"))
+    watch.on_compaction(Compaction(100, 40, 60, "truncate"))
+    watch.on_run_start(RunStart("s", "r2", ""))  # the run before it never ended
+    watch.on_run_end(RunEnd(success=False, error=Cancelled("stopped"), total_turns=1, duration_s=1.0, status="cancelled"))  # fmt: skip
+    spans = exporter.get_finished_spans()
+    first, second = (s for s in spans if s.name == "invoke_agent mine")
+    assert first.attributes["gen_ai.request.model"] == "mystery-model"
+    assert "gen_ai.request.model" not in second.attributes
+    assert second.attributes["error.type"] == "Cancelled"
+    assert second.status.status_code.name == "UNSET"  # the user's own stop is no error
+    normal, rescue = (s for s in spans if s.name.startswith("chat "))
+    assert normal.attributes["gen_ai.provider.name"] == "openai"
+    assert rescue.attributes["notebook_agent.rescue"] is True
+    assert rescue.attributes["gen_ai.usage.output_tokens"] == 3
+    assert "gen_ai.usage.input_tokens" not in rescue.attributes
+    turn = next(s for s in spans if s.name == "turn 0")
+    assert [e.name for e in turn.events] == ["model_switched", "compaction"]
+    assert [s.name for s in spans if s.end_time is None] == []
+    tool = next(s for s in spans if s.name == "execute_tool look")  # left open by the run
+    assert tool.parent.span_id == first.context.span_id
