@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from notebook_agent.core.session import Run, Session
 from notebook_agent.core.text import visible
 from notebook_agent.notebook.arguments import UsageError
+from notebook_agent.notebook.looking import there
 from notebook_agent.notebook.report import Report
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def export_session(agent: SessionCore, path: str, *, redact: bool, session: str 
             f"export writes {', '.join(FORMS)}; {target.name!r} ends in none of them.\n"
             f"Type:  %agent export {stem}.md"
         )
-    found = agent.runtime(session).session
+    found = there(agent, session).session
     hide = _hidden if redact else _kept
     try:
         target.write_text(make(found, hide), encoding="utf-8")

@@ -25,6 +25,7 @@ from notebook_agent.notebook.arguments import UsageError
 from notebook_agent.notebook.asking import approver
 from notebook_agent.notebook.chore import Chore
 from notebook_agent.notebook.kernel_loop import EngineDriver, default_driver
+from notebook_agent.notebook.looking import there
 from notebook_agent.notebook.model_book import LiveNames, ModelBook
 from notebook_agent.notebook.prepare import find_function
 from notebook_agent.notebook.road import KernelRoad, no_asker
@@ -331,9 +332,8 @@ class SessionCore:
             from notebook_agent.engine.store.open import default_path  # noqa: PLC0415  # as in store
 
             setting = self.settings.store
-            if setting == "memory" or (self.settings.pinned and not setting):
-                return None
-            if not (Path(setting).expanduser() if setting else default_path()).exists():
+            memory = setting == "memory" or (self.settings.pinned and not setting)
+            if memory or not (Path(setting).expanduser() if setting else default_path()).exists():
                 return None
         return self.store()
 
@@ -365,7 +365,7 @@ class SessionCore:
 
     def last_run(self, session: str | None = None) -> Run | None:
         """The newest run of a session, None when there is none."""
-        runs = self.runtime(session).session.runs
+        runs = there(self, session).session.runs
         return runs[-1] if runs else None
 
     def find_run(self, ref: str | None, session: str | None = None) -> Run:
@@ -374,7 +374,7 @@ class SessionCore:
         Raises:
             UsageError: There is none.
         """
-        runs = self.runtime(session).session.runs
+        runs = there(self, session).session.runs
         if not runs:
             raise UsageError("This session has no runs yet.\nType:  %agent ask TEXT")
         if ref is None:

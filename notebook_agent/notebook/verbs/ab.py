@@ -11,6 +11,7 @@ from typing import Any
 from notebook_agent.core.compaction import STRATEGIES, CompactionPolicy
 from notebook_agent.errors import ConfigError
 from notebook_agent.notebook.arguments import UsageError
+from notebook_agent.notebook.looking import there
 from notebook_agent.notebook.report import Report
 from notebook_agent.notebook.runs import RunVerbs
 
@@ -45,7 +46,7 @@ class AbVerbs(RunVerbs):
         from notebook_agent.tuning.compaction_lab import CompactionLab  # noqa: PLC0415  # only when asked
         from notebook_agent.tuning.compare import of_report  # noqa: PLC0415  # as above
 
-        runtime = self.runtime(session)
+        runtime = there(self, session)
         policy: CompactionPolicy = runtime.compaction
         if a is None:
             other = next(s for s in STRATEGIES if s != policy.strategy)

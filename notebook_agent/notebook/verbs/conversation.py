@@ -13,6 +13,7 @@ from typing import Any
 from notebook_agent.core.result import RunResult
 from notebook_agent.errors import SessionBusy
 from notebook_agent.notebook.arguments import CellOptions, UsageError
+from notebook_agent.notebook.looking import there
 from notebook_agent.notebook.prepare import Plan
 from notebook_agent.notebook.report import Report
 from notebook_agent.notebook.runs import Prepared, RunVerbs
@@ -26,13 +27,13 @@ class ConversationVerbs(RunVerbs):
 
     def reset(self, hard: bool = False, session: str | None = None) -> Report:  # an option's name
         """Clear the conversation; the audit trail stays, unless ``hard``."""
-        self.runtime(session).reset(hard=hard)
+        there(self, session).reset(hard=hard)
         kept = "conversation and audit trail are gone" if hard else "the audit trail stays"
         return Report(f"the conversation is empty; {kept}")
 
     def undo(self, runs: int = 1, session: str | None = None) -> Report:
         """Drop the last runs from the conversation; log and trail stay."""
-        gone = self.runtime(session).undo(runs)
+        gone = there(self, session).undo(runs)
         if not gone:
             return Report("there is nothing to undo")
         word = "run" if len(gone) == 1 else "runs"
@@ -132,7 +133,7 @@ class ConversationVerbs(RunVerbs):
         session: str | None = None,
     ) -> Report:
         """Compact now, preview a pass, or show and change the policy."""
-        runtime = self.runtime(session)
+        runtime = there(self, session)
         if action == "policy" or (action is None and changes):
             policy = runtime.set_compaction(**changes) if changes else runtime.compaction
             pairs = tuple((f, str(getattr(policy, f))) for f in type(policy).__slots__)
@@ -160,7 +161,7 @@ class ConversationVerbs(RunVerbs):
         """A run that was broken off, ready to go on (B75)."""
         from notebook_agent.engine.runtime.resume import find_broken  # noqa: PLC0415  # with the engine, at use
 
-        runtime = self.runtime(session)
+        runtime = there(self, session)
         find_broken(runtime.state, run, force=False)  # refused before anything is shown
         options = CellOptions()
         name = session or self.current

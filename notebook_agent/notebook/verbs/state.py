@@ -10,6 +10,7 @@ from typing import Any, Final
 from notebook_agent.core import agent_events as ev
 from notebook_agent.core.agent_events import AgentEvent, event_to_json
 from notebook_agent.core.session import Run
+from notebook_agent.notebook.looking import there
 from notebook_agent.notebook.model_book import without_keys
 from notebook_agent.notebook.report import Report
 from notebook_agent.notebook.runs import RunVerbs
@@ -101,7 +102,7 @@ class StateVerbs(RunVerbs):
 
     def history(self, last: int = 10, session: str | None = None) -> Report:
         """The last messages of the conversation, oldest first."""
-        messages = self.runtime(session).session.history
+        messages = there(self, session).session.history
         if not messages:
             return Report("the conversation is empty")
         lines: list[str] = []
@@ -124,7 +125,7 @@ class StateVerbs(RunVerbs):
         """
         from notebook_agent.notebook.audit import audit_frame, cost_column  # noqa: PLC0415  # pandas is slow to import
 
-        trail = self.runtime(session).session
+        trail = there(self, session).session
         frame = audit_frame(trail)
         if self.settings.prices:  # a column that only a price of the user's own makes (D10)
             frame["cost"] = cost_column(trail, self.settings.prices)
