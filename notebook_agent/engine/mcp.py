@@ -27,7 +27,6 @@ from notebook_agent.engine.mcp_values import (
     ADDRESS,
     McpError,
     clean_name,
-    field_of,
     is_closed,
     need_package,
     prefix_of,
@@ -160,12 +159,7 @@ class McpServer:
         except TimeoutError:
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=CLOSE_S)
-            problem = f"did not answer within {self._connect_s:g} s"
-        except McpError:
-            raise
-        except Exception as error:  # noqa: BLE001  # any library's error, told in our words
-            problem = told_by(error)
-        raise McpError(self._told(problem))
+            raise McpError(self._told(f"did not answer within {self._connect_s:g} s")) from None
 
     async def _live(self, ready: asyncio.Future[tuple[Tool, ...]]) -> None:
         """Own the connection: it is opened and closed in this one task."""
@@ -177,7 +171,7 @@ class McpServer:
                 if not ready.done():
                     ready.set_result(tools)
                 await self._stop.wait()
-        except Exception as error:  # noqa: BLE001  # as above
+        except Exception as error:  # noqa: BLE001  # any library's error, told in our words
             self._why_ended = told_by(error)
             if not ready.done():
                 ready.set_exception(McpError(self._told(self._why_ended)))
@@ -199,28 +193,17 @@ class McpServer:
     async def _open(self, stack: AsyncExitStack) -> Any:
         import mcp  # noqa: PLC0415  # optional, slow to import
 
-        modern = getattr(mcp, "Client", None)
-        transport = self._transport()
-        if modern is not None:
-            return await stack.enter_async_context(modern(transport, cache=None))
-        streams = await stack.enter_async_context(transport)
-        session = mcp.ClientSession(streams[0], streams[1])
-        client = await stack.enter_async_context(session)
-        self._hello = await client.initialize()
-        return client
+        return await stack.enter_async_context(mcp.Client(self._transport(), cache=None))
 
     def _transport(self) -> Any:
-        from mcp.client import streamable_http  # noqa: PLC0415  # optional, slow to import
-        from mcp.client.stdio import (  # noqa: PLC0415  # as above
+        from mcp.client.stdio import (  # noqa: PLC0415  # optional, slow to import
             StdioServerParameters,
             stdio_client,
         )
+        from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415  # as above
 
         if self._address:
-            connect = getattr(streamable_http, "streamable_http_client", None)
-            if connect is None:  # before version 2
-                connect = streamable_http.streamablehttp_client  # type: ignore[attr-defined]  # typed by version 2
-            return connect(self._address)
+            return streamable_http_client(self._address)
         # A kernel's stderr is no file. The server's last words are shown when it fails.
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  # lives as long as the server
         given = StdioServerParameters(
@@ -234,13 +217,11 @@ class McpServer:
         for _ in range(_MOST_PAGES):
             page = await self._client.list_tools(**({} if cursor is None else {"cursor": cursor}))
             found += page.tools
-            cursor = field_of(page, "next_cursor", "nextCursor")
+            cursor = page.next_cursor
             if not cursor or len(found) > _MOST_TOOLS:
                 break
         if not self.name:
-            told = getattr(self._client, "server_info", None) or field_of(
-                getattr(self, "_hello", None), "server_info", "serverInfo"
-            )
+            told = self._client.server_info
             self.name = self._unused(prefix_of(getattr(told, "name", "") or "", self._words))
         return tuple(self._made(tool) for tool in found[:_MOST_TOOLS])
 
@@ -256,7 +237,7 @@ class McpServer:
         async def call(**arguments: Any) -> Any:
             return await self._call(name, arguments)
 
-        schema = field_of(told, "input_schema", "inputSchema")
+        schema = told.input_schema
         return Tool(
             clean_name(f"{self.name}_{name}")[:_NAME],
             call,

@@ -18,7 +18,7 @@ from notebook_agent.engine.tools.output import image_part
 from notebook_agent.errors import AgentError, ConfigError
 
 __all__ = [
-    "ADDRESS", "McpError", "clean_name", "field_of", "is_closed", "need_package", "prefix_of", "told_by",
+    "ADDRESS", "McpError", "clean_name", "is_closed", "need_package", "prefix_of", "told_by",
     "value_of", "words_of",
 ]  # fmt: skip
 
@@ -53,18 +53,13 @@ def words_of(target: str | Sequence[str]) -> tuple[str, ...]:
 
 def need_package() -> None:
     try:
-        import mcp  # noqa: F401, PLC0415  # optional, slow to import
+        from mcp import Client  # noqa: F401, PLC0415  # optional, slow to import; since version 2
     except ImportError:
         raise ConfigError(
-            "MCP servers need a package that is not installed.\n"
+            "MCP servers need the package mcp, version 2 or newer, which is not installed.\n"
             'Type:  %pip install "notebook-agent[mcp]"',
             field="mcp",
         ) from None
-
-
-def field_of(told: Any, new: str, old: str) -> Any:
-    """A field by its name in version 2 of the package, or before."""
-    return getattr(told, new, None) if hasattr(told, new) else getattr(told, old, None)
 
 
 def clean_name(name: str) -> str:
@@ -100,12 +95,11 @@ def is_closed(error: BaseException) -> bool:
 
 def value_of(result: Any) -> Any:
     """What a tool returns to ToolRuntime: text, and images where there are any."""
-    parts = [_part(one) for one in field_of(result, "content", "content") or ()]
-    structured = field_of(result, "structured_content", "structuredContent")
-    if not parts and structured is not None:
-        parts = [json.dumps(structured, ensure_ascii=False)]
+    parts = [_part(one) for one in result.content or ()]
+    if not parts and result.structured_content is not None:
+        parts = [json.dumps(result.structured_content, ensure_ascii=False)]
     text = "\n".join(p for p in parts if isinstance(p, str))
-    if field_of(result, "is_error", "isError"):
+    if result.is_error:
         raise McpError(text or "the server reports an error without words")
     images = [p for p in parts if isinstance(p, ImagePart)]
     return [text, *images] if images and text else (images or text or None)
@@ -120,7 +114,7 @@ def _part(one: Any) -> str | ImagePart:
             found = image_part(base64.b64decode(one.data))
             if found is not None:
                 return found
-        return f"[image of a kind that cannot be shown: {field_of(one, 'mime_type', 'mimeType')}]"
+        return f"[image of a kind that cannot be shown: {one.mime_type}]"
     if kind == "resource":
         text = getattr(one.resource, "text", None)
         return str(text) if text is not None else f"[resource {one.resource.uri}]"

@@ -10,15 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-try:
-    from mcp.server.mcpserver import Image, MCPServer
-    from mcp.server.mcpserver.exceptions import ToolError
-except ImportError:  # before version 2
-    from mcp.server.fastmcp import FastMCP as MCPServer
-    from mcp.server.fastmcp import Image
-    from mcp.server.fastmcp.exceptions import ToolError
-
 import anyio
+from mcp.server.mcpserver import Image, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000002000000030802000000368849d60000000d49444154789c63f8cfc0"
@@ -85,11 +79,6 @@ def pid() -> int:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        port = int(sys.argv[1])
-        try:
-            server.run("streamable-http", host="127.0.0.1", port=port)
-        except TypeError:  # before version 2
-            server.settings.host, server.settings.port = "127.0.0.1", port
-            server.run("streamable-http")
+        server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[1]))
     else:
         server.run("stdio")
