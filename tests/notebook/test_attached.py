@@ -56,3 +56,37 @@ def test_the_window_and_the_lines_show_from_the_first_frame() -> None:
     assert (state.gauge.trigger, state.gauge.emergency) == (70, 90)
     off = AgentRuntime(ScriptedModel(["Fine."]), compaction=CompactionPolicy(auto=False))
     assert first_gauge(off, off.primary).trigger == 95
+
+
+def test_D20_a_view_without_clicks_shows_the_question_and_takes_it_back() -> None:
+    made = attached_view(
+        "null", AgentRuntime(ScriptedModel(["x"])), session="default", model="scripted:scripted",
+        prompt="hi", background=False, shown={},
+    )  # fmt: skip
+    made.open()
+    assert made.clicks() is False
+    number = made.ask("delete(path='a')")
+    made.tick()
+    assert made.state.ask is not None
+    assert (made.state.ask.number, made.state.ask.call) == (number, "delete(path='a')")
+    assert made.answered(number) is None
+    made.unask()
+    made.tick()
+    assert made.state.ask is None
+    assert made.ask("again()") == number + 1
+
+
+def test_the_panel_of_a_session_is_the_one_that_its_run_uses() -> None:
+    from notebook_agent.notebook.panel import close_panels, get_panel
+
+    try:
+        made = attached_view(
+            "panel", AgentRuntime(ScriptedModel(["x"])), session="mine", model="scripted:scripted",
+            prompt="hi", background=False, shown={},
+        )  # fmt: skip
+        made.open()
+        assert made.clicks() is None  # not known before the view has had its second
+        assert made.answered(1) is None
+        assert made.sink._panel is get_panel("mine")
+    finally:
+        close_panels()

@@ -81,6 +81,22 @@ def test_D20_a_call_is_denied_where_nobody_can_be_asked(agent):
     assert not server.running  # the server ends with the session
 
 
+@pytest.mark.skipif(find_spec("mcp") is None, reason="the mcp package is not installed")
+def test_D20_adding_a_server_again_with_approval_asks_from_then_on(agent):
+    target = f"mcp:{sys.executable} {SERVER}"
+    agent.tools("add", [target], no_confirm=True)
+    (free,) = agent.mcp_servers.values()
+    agent.tools("add", [target])
+    (asking,) = agent.mcp_servers.values()
+    assert not free.running
+    assert asking.confirm
+    assert {tool.confirm for tool in agent.runtime().registry} == {True}
+    with pytest.raises(UsageError, match="no tool 'mcp:another'"):
+        agent.tools("rm", ["mcp:another"])
+    assert "no tools" in repr(agent.tools("rm", [target]))
+    assert not asking.running
+
+
 def test_a_server_that_is_none_adds_nothing(agent):
     with pytest.raises(ConfigError, match="command or an address"):
         agent.tools("add", ["mcp:"])

@@ -210,6 +210,30 @@ def test_the_comm_closed_in_mid_run() -> None:
     assert len({call["id"] for call in ground.shown}) == 1
 
 
+def test_a_panel_that_cannot_be_told_the_end_still_leaves_its_frozen_output(caplog) -> None:
+    ground = Ground()
+    ground.play("streaming", close=False)
+
+    def broken(_state):
+        raise OSError("the socket is gone")
+
+    ground.panel.finish = broken
+    ground.sink.close(ground.state, None)
+    assert ground.shown[-1]["data"] == bundle(ground.state)
+    assert "could not be told the end" in caplog.text
+
+
+def test_a_run_that_never_began_shows_its_end_all_the_same() -> None:
+    ground = Ground()
+    ground.sink.update(ground.state)  # before it is open there is nothing to tell
+    ground.sink.close(ground.state, None)
+    (only,) = ground.shown
+    assert only["data"] == bundle(ground.state)
+    assert not only["update"]
+    ground.sink.on_stop = None
+    ground.sink._stop()  # a click that nobody listens to
+
+
 def test_the_final_snapshot_is_redacted_and_not_sent() -> None:
     ground = Ground()
     ground.play("completed")
