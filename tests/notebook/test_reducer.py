@@ -32,6 +32,7 @@ from tests.notebook.recorded import (
     THOUGHT,
     A,
     B,
+    breaker,
     happened,
     opened,
     recorded,
@@ -236,3 +237,46 @@ def test_compaction_lines() -> None:
         plain(state.items[-1].text) == "history compacted (extractive): 6,476 to 3,100 tokens est."
     )
     assert state.status == "connecting"
+
+
+def changed(at, view):
+    return happened(at, ev.BreakerChanged(breaker=view))
+
+
+def flow(*events) -> list[str]:
+    """The lines of the flow after a run's first request."""
+    state = reduce_all([opened(), *to_model(0.0), *events])
+    return [plain(one.text) for one in state.items if isinstance(one, Note)]
+
+
+def test_the_flow_tells_how_the_breaker_came_to_its_state() -> None:
+    last = {**breaker("fallback", failures=3), "last_cause": "tripped by hand"}
+    assert flow(changed(1.0, last)) == [f"breaker tripped by hand; {B} serves"]
+    recovering = changed(1.0, breaker("recovering", probes=1))
+    failed = changed(2.0, breaker("fallback", failures=1))
+    closed = changed(3.0, breaker("primary"))
+    told = flow(recovering, failed, recovering, closed)
+    assert told[1] == f"the probe of {A} failed; {B} serves"
+    assert len(told) == 4
+    assert flow(changed(1.0, breaker("primary", failures=2))) == []  # no change of state
+
+
+def test_a_pass_that_dropped_nothing_and_a_pause_are_told() -> None:
+    begun = happened(1.0, ev.CompactionTriggered(reason="threshold"))
+    state = reduce_all([opened(), *to_model(0.0), begun])
+    assert state.status == "compacting"
+    assert state.gauge.history == 290  # no estimate came with it: the gauge stands
+    assert flow(begun, happened(1.1, ev.CompactionCompleted(applied=False))) == [
+        "history not compacted: nothing to drop"
+    ]
+    assert flow(happened(1.0, ev.CompactionCircuitOpened(consecutive_failures=3))) == [
+        "automatic compaction paused after 3 failures in a row"
+    ]
+    assert flow(happened(1.0, ev.LoopWarning(pattern="look(box=1)", repetitions=3))) == [
+        "look(box=1) gave the same result 3 times"
+    ]
+
+
+def test_a_run_names_its_provider_where_the_model_does_not() -> None:
+    started = happened(0.1, ev.RunStarted(session_id="s", provider="groq", model="llama"))
+    assert reduce_all([opened(), started]).model == "groq:llama"
