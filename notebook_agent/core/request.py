@@ -106,11 +106,11 @@ def build_turn_request(
     Args:
         transients: Messages for this turn only: they frame the conversation.
         full_history: Committed history + pending.
-        system: System prompt; empty or None leaves the field out.
+        system: System prompt; blank or None leaves the field out.
         tools: Schemas of all registered tools.
     """
     return StreamRequest(
         (*transients, *full_history),
-        system=system or None,
+        system=system if system and system.strip() else None,
         tools=tuple(tools) or None,
     )

@@ -5,7 +5,8 @@ Source: LLM turn, "Building the request" (L2, L7, L8, L10-L12, L18); case K06.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -35,6 +36,7 @@ from notebook_agent.providers.encoding import (
     encode_json,
     encode_with_state,
     open_exchange,
+    opened_by_user,
     sent_tools,
 )
 from notebook_agent.providers.forced_tool import forced_tool
@@ -50,6 +52,11 @@ _MEMO: Final = "wire:anthropic-messages"
 # known, else this many.
 _MAX_TOKENS: Final = 8192
 _MARKER: Final = {"type": "ephemeral"}
+# Fields of a request that ``/v1/messages/count_tokens`` takes; it refuses every other one.
+COUNTED: Final = frozenset(
+    {"cache_control", "context_management", "mcp_servers", "messages", "model", "output_config",
+     "system", "thinking", "tool_choice", "tools"}
+)  # fmt: skip
 
 
 def _image(part: ImagePart) -> dict[str, Any]:
@@ -61,12 +68,13 @@ def _image(part: ImagePart) -> dict[str, Any]:
 
 
 def _result(part: ToolResultPart) -> dict[str, Any]:
-    content: Any = part.output
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": part.call_id}
     if part.images:
-        content = [_image(i) for i in part.images]
+        block["content"] = [_image(i) for i in part.images]
         if part.output.strip():
-            content.insert(0, {"type": "text", "text": part.output})
-    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": part.call_id, "content": content}
+            block["content"].insert(0, {"type": "text", "text": part.output})
+    elif part.output.strip():  # white space alone is refused, a result without content is not
+        block["content"] = part.output
     if part.is_error:
         block["is_error"] = True
     return block
@@ -149,6 +157,7 @@ class AnthropicMessages(HttpModelClient):
         pieces = encode_with_state(
             messages, states, _MEMO, _encode_message, _assistant, lambda _role: True
         )
+        pieces = opened_by_user(pieces, _encode_message)
         cache = self._cache if options.prompt_cache is None else options.prompt_cache
         if cache and pieces:
             pieces[-1] = _marked(pieces[-1])
@@ -166,7 +175,9 @@ class AnthropicMessages(HttpModelClient):
             body["stream"] = True
         if options.tool_constraint is ToolConstraint.GRAMMAR:
             raise unsupported("tool_constraint", self.provider, "keep tools to a grammar")
-        body |= self._tools_and_format(request, options, marked=cache)
+        body |= self._tools_and_format(
+            replace(request, messages=tuple(messages)), options, marked=cache
+        )
         body |= options.extra
         return "/v1/messages", encode_json(body)
 
@@ -181,8 +192,7 @@ class AnthropicMessages(HttpModelClient):
             ProviderError: The endpoint does not answer.
         """
         _, body = self.encode(request, options, stream=False)
-        document = msgspec.json.decode(body)
-        document.pop("max_tokens", None)
+        document = {k: v for k, v in msgspec.json.decode(body).items() if k in COUNTED}
         reply = await self.get_json("/v1/messages/count_tokens", encode_json(document))
         found = reply.get("input_tokens") if isinstance(reply, dict) else None
         return found if isinstance(found, int) else None
@@ -224,7 +234,7 @@ class AnthropicMessages(HttpModelClient):
         return {"type": "json_schema", "schema": wanted["schema"]}
 
 
-def _called(messages: tuple[Message, ...]) -> list[str]:
+def _called(messages: Sequence[Message]) -> list[str]:
     """Names of the tools that a conversation speaks of."""
     found = {c.name for m in messages for c in m.tool_calls}
     return sorted(found | {r.name for m in messages for r in m.results})

@@ -1,8 +1,10 @@
-"""Call ids that a service takes, whoever made them.
+"""Ids and names of calls that a service takes, whoever made them.
 
 A conversation goes on with another model after a fallback or a switch, and with it the ids of its
 calls: ``functions.find:0``, ids that we made from an answer's id, one id in every turn. Where the
 service that is asked now refuses such an id, call and result get another one, always the same.
+So do names: what a model called a tool (``functions.find``, ``find it``) stays in the conversation
+with the error that answered it, and a service that checks names would refuse every later request.
 
 Source: LLM turn, "Building the request" (L8); Turn FSM, "CallingModel" (B36); cases F01, F03.
 """
@@ -13,11 +15,21 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from notebook_agent.core.messages import Message, MessagePart, ToolCallPart, ToolResultPart
 
-__all__ = ["ANTHROPIC_IDS", "CHAT_IDS", "MISTRAL_IDS", "RESPONSES_IDS", "IdRule", "fitting_ids"]
+__all__ = [
+    "ANTHROPIC_IDS",
+    "CHAT_IDS",
+    "GEMINI_IDS",
+    "MISTRAL_IDS",
+    "RESPONSES_IDS",
+    "IdRule",
+    "fitting_ids",
+]
+
+_NAMES: Final = re.compile("[a-zA-Z0-9_-]{1,64}")
 
 
 class IdRule(NamedTuple):
@@ -28,12 +40,14 @@ class IdRule(NamedTuple):
         begin: How one that is made begins.
         digits: Hexadecimal digits behind it.
         unique: Whether an id may stand for one call only in all of the conversation.
+        names: Pattern of a whole name of a tool.
     """
 
     legal: re.Pattern[str]
     begin: str = "call_"
     digits: int = 24
     unique: bool = False
+    names: re.Pattern[str] = _NAMES
 
     def made(self, call_id: str, number: int) -> str:
         """The id in place of another; ``number`` tells several of one id apart."""
@@ -42,20 +56,26 @@ class IdRule(NamedTuple):
 
 
 ANTHROPIC_IDS: Final = IdRule(re.compile("[a-zA-Z0-9_-]{1,64}"), unique=True)
+# Its calls are told apart by their order, ids are optional.
+GEMINI_IDS: Final = IdRule(
+    re.compile(".*", re.DOTALL), names=re.compile("[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}")
+)
 CHAT_IDS: Final = IdRule(re.compile(".{1,40}", re.DOTALL))
 MISTRAL_IDS: Final = IdRule(re.compile("[a-zA-Z0-9]{9}"), "", 9)
 RESPONSES_IDS: Final = IdRule(re.compile(".{1,64}", re.DOTALL))
 
 
 def fitting_ids(messages: Sequence[Message], rule: IdRule) -> Sequence[Message]:
-    """The conversation with ids that the service takes; itself when all of them are.
+    """The conversation with ids and names that the service takes; itself when all of them are.
 
     Args:
         messages: The conversation, each result behind its call.
         rule: The service's.
     """
-    ids = [call.id for message in messages for call in message.tool_calls]
-    if all(map(rule.legal.fullmatch, ids)) and not (rule.unique and len(set(ids)) < len(ids)):
+    calls = [call for message in messages for call in message.tool_calls]
+    ids = [call.id for call in calls]
+    legal = all(map(rule.legal.fullmatch, ids)) and all(rule.names.fullmatch(c.name) for c in calls)
+    if legal and not (rule.unique and len(set(ids)) < len(ids)):
         return messages
     used = {call_id for call_id in ids if rule.legal.fullmatch(call_id)}
     open_calls: dict[str, str] = {}  # id -> what its latest call is called on the wire
@@ -67,14 +87,25 @@ def fitting_ids(messages: Sequence[Message], rule: IdRule) -> Sequence[Message]:
             if isinstance(part, ToolCallPart):
                 name = _fitting(part.id, rule, used, told)
                 open_calls[part.id] = name
-                part = part if name == part.id else replace(part, id=name)
+                part = _renamed(part if name == part.id else replace(part, id=name), rule)
             elif isinstance(part, ToolResultPart):
                 name = open_calls.get(part.call_id, part.call_id)
-                part = part if name == part.call_id else replace(part, call_id=name)
+                part = _renamed(part if name == part.call_id else replace(part, call_id=name), rule)
             parts.append(part)
         same = all(new is old for new, old in zip(parts, message.parts, strict=True))
         out.append(message if same else replace(message, parts=tuple(parts)))
     return out
+
+
+_Part = TypeVar("_Part", ToolCallPart, ToolResultPart)
+
+
+def _renamed(part: _Part, rule: IdRule) -> _Part:
+    """The part under a name that the service takes: what it cannot read becomes ``_``."""
+    if rule.names.fullmatch(part.name):
+        return part
+    name = re.sub("[^a-zA-Z0-9_-]+", "_", part.name)[:64] or "unnamed"
+    return replace(part, name=name if rule.names.fullmatch(name) else f"_{name}"[:64])
 
 
 def _fitting(call_id: str, rule: IdRule, used: set[str], told: set[str]) -> str:

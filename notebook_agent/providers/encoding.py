@@ -28,6 +28,7 @@ __all__ = [
     "encode_messages",
     "encode_with_state",
     "open_exchange",
+    "opened_by_user",
     "sent_tools",
     "system_note",
 ]
@@ -36,6 +37,9 @@ _encode: Final = msgspec.json.Encoder().encode
 
 # Ruling: L8 names a fixed prefix for system text inside the conversation; this is it.
 SYSTEM_NOTE: Final = "[system note] "
+# Ruling: L8, a service that wants the user to speak first is told who did. Such a conversation was
+# given by hand, or trimmed to what fits (B24).
+_OPENING: Final = Message.user(f"{SYSTEM_NOTE}The conversation goes on from here.")
 
 
 class Encoded(NamedTuple):
@@ -141,6 +145,18 @@ def encode_with_state(
     return pieces
 
 
+def opened_by_user(pieces: list[bytes], encode: Callable[[Message], Encoded]) -> list[bytes]:
+    """The wire messages with a user in front, for a service that refuses an assistant there.
+
+    Args:
+        pieces: What :func:`encode_messages` gave, each an object whose first field is the role.
+        encode: Encodes one message.
+    """
+    if pieces and not pieces[0].startswith(b'{"role":"user"'):
+        return [encode(_OPENING).data, *pieces]
+    return pieces
+
+
 def _told(message: Message) -> Message:
     return system_note(message) if message.role is Role.SYSTEM else message
 
@@ -239,9 +255,14 @@ class ToolBytes:
         return msgspec.Raw(self._bytes)
 
 
+# Names of media types that no service knows -> the registered one.
+_KINDS: Final = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg", "image/x-png": "image/png"}
+
+
 def data_uri(source: str) -> tuple[str, str] | None:
     """(media type, base64) of a ``data:`` URI, None for any other address."""
-    if not source.startswith("data:"):
+    if source[:5].lower() != "data:":
         return None
     head, _, data = source[5:].partition(",")
-    return head.partition(";")[0] or "image/png", clean_text(data)
+    kind = head.partition(";")[0].strip().lower() or "image/png"
+    return _KINDS.get(kind, kind), clean_text(data)

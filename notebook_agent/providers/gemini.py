@@ -5,7 +5,8 @@ Source: LLM turn, "Building the request" (L2, L7, L8, L10-L12, L18).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -19,7 +20,9 @@ from notebook_agent.core.messages import (
     ToolResultPart,
 )
 from notebook_agent.core.request import RequestOptions, StreamRequest, ToolSchema
+from notebook_agent.core.schema_refs import lone_refs
 from notebook_agent.providers.base import Capabilities
+from notebook_agent.providers.call_ids import GEMINI_IDS, fitting_ids
 from notebook_agent.providers.capabilities import from_listing
 from notebook_agent.providers.client import HttpModelClient, hide, unsupported
 from notebook_agent.providers.encoding import (
@@ -30,6 +33,7 @@ from notebook_agent.providers.encoding import (
     encode_json,
     encode_with_state,
     open_exchange,
+    opened_by_user,
     sent_tools,
 )
 from notebook_agent.providers.forced_tool import forced_tool
@@ -46,6 +50,12 @@ _TOP: Final = frozenset(
     {"cachedContent", "generationConfig", "labels", "safetySettings", "serviceTier", "store",
      "systemInstruction", "toolConfig", "tools", "contents"}
 )  # fmt: skip
+
+
+# Models that refuse a call without a signature in the exchange that is still open.
+_SIGNING: Final = re.compile(r"gemini-([3-9]|[1-9]\d)")
+# The provider's own word for a call that another model made (a fallback within an exchange).
+_FOREIGN: Final = "skip_thought_signature_validator"
 
 
 def _image(part: ImagePart) -> dict[str, Any]:
@@ -136,10 +146,14 @@ class Gemini(HttpModelClient):
         model = options.model or self._model
         if options.tool_constraint is not None:
             raise unsupported("tool_constraint", self.provider, "keep tools to a strict schema")
-        states = open_exchange(request.messages, f"{self.provider}:{model}")
+        messages = fitting_ids(request.messages, GEMINI_IDS)
+        states = open_exchange(messages, f"{self.provider}:{model}")
+        if _SIGNING.search(model):
+            states = _signed(messages, states)
         pieces = encode_with_state(
-            request.messages, states, _MEMO, _encode_message, _assistant, lambda _role: True
+            messages, states, _MEMO, _encode_message, _assistant, lambda _role: True
         )
+        pieces = opened_by_user(pieces, _encode_message)
         body: dict[str, Any] = {"contents": msgspec.Raw(b"[" + b",".join(pieces) + b"]")}
         if request.system:
             body["systemInstruction"] = {"parts": [{"text": request.system}]}
@@ -209,12 +223,31 @@ class Gemini(HttpModelClient):
             return {"responseMimeType": "application/json"}
         if kind != "json_schema" or not isinstance(wanted.get("schema"), Mapping):
             raise unsupported("response_format", self.provider, f"force the format {kind!r}")
-        return {"responseMimeType": "application/json", "responseJsonSchema": wanted["schema"]}
+        return {
+            "responseMimeType": "application/json",
+            "responseJsonSchema": lone_refs(wanted["schema"]),
+        }
+
+
+def _signed(
+    messages: Sequence[Message], states: Mapping[int, Mapping[str, Any]]
+) -> dict[int, Mapping[str, Any]]:
+    """The states, and one for each reply of the open exchange that another model gave (L2)."""
+    out = dict(states)
+    for at in range(len(messages) - 1, -1, -1):
+        message = messages[at]
+        if message.role is not Role.ASSISTANT:
+            if not message.results:
+                break
+        elif at not in out and message.tool_calls:
+            first = next(n for n, p in enumerate(message.parts) if isinstance(p, ToolCallPart))
+            out[at] = {"signatures": [{"at": first, "signature": _FOREIGN}]}
+    return out
 
 
 def _tool(tool: ToolSchema) -> dict[str, Any]:
     return {
         "name": tool.name,
         "description": tool.description,
-        "parametersJsonSchema": tool.parameters,
+        "parametersJsonSchema": lone_refs(tool.parameters),
     }

@@ -111,10 +111,10 @@ def _contents(message: Message) -> list[dict[str, Any]]:
 
 
 def _plain(content: list[dict[str, Any]]) -> Any:
-    """Text alone as a string, which every service understands."""
+    """Text alone as a string, which every service understands; no empty text beside an image."""
     if all(c["type"] == "text" for c in content):
         return "".join(c["text"] for c in content)
-    return content
+    return [c for c in content if c["type"] != "text" or c["text"]]
 
 
 def _assistant(message: Message, state: Mapping[str, Any] | None) -> Encoded:

@@ -69,7 +69,8 @@ def _image(part: ImagePart) -> dict[str, Any]:
 def _result(part: ToolResultPart) -> dict[str, Any]:
     output: Any = part.output
     if part.images:
-        output = [{"type": "input_text", "text": part.output}, *(_image(i) for i in part.images)]
+        output = [{"type": "input_text", "text": part.output}] if part.output else []
+        output += [_image(i) for i in part.images]
     return {"type": "function_call_output", "call_id": part.call_id, "output": output}
 
 
@@ -85,7 +86,8 @@ def _encode_message(message: Message) -> Encoded:
             content.append(_image(part))
     if content:
         plain = all(c["type"] == "input_text" for c in content)
-        text: Any = "".join(c["text"] for c in content) if plain else content
+        text: Any = [c for c in content if c["type"] != "input_text" or c["text"]]
+        text = "".join(c["text"] for c in content) if plain else text
         items.append({"role": "user", "content": text})
     return _wire(items, "tool" if message.results else "user", "user" if content else "tool")
 

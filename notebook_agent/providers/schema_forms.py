@@ -8,21 +8,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from notebook_agent.core.schema_refs import reaches_itself
+from notebook_agent.core.schema_refs import lone_ref, reaches_itself
 
 __all__ = ["closed_schema", "strict_schema"]
 
-# Words that services with closed schemas refuse or do not enforce; the reply is validated by the
-# whole schema afterwards, so leaving them out loses nothing.
-_LOOSENED: Final = frozenset(
-    {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength",
-     "maxLength", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties",
-     "pattern", "default", "examples", "$schema", "$id", "title"}
-)  # fmt: skip
+# Words of the closed form, beside those that hold schemas. Services refuse or do not enforce the
+# others (bounds, defaults, notes of one's own); the reply is validated by the whole schema
+# afterwards, so leaving them out loses nothing.
+_KEPT: Final = frozenset({"$ref", "const", "description", "enum", "required", "type"})
+_MAPS: Final = frozenset({"$defs", "definitions", "properties"})
+_FORMATS: Final = frozenset(
+    {"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid"}
+)
+# One of these says what a value is; a service refuses a schema that says nothing.
+_SHAPES: Final = frozenset({"$ref", "anyOf", "properties", "items"})
+_TELLING: Final = frozenset({"$ref", "anyOf", "type"})
+_TYPES: Final[Mapping[type, str]] = {
+    bool: "boolean", dict: "object", float: "number", int: "integer", list: "array",
+    str: "string", type(None): "null",
+}  # fmt: skip
 # Words that no closed form has.
 _BEYOND: Final = frozenset(
     {"patternProperties", "propertyNames", "not", "if", "then", "else", "dependentRequired",
-     "dependentSchemas", "prefixItems", "contains", "unevaluatedProperties", "oneOf"}
+     "dependentSchemas", "prefixItems", "contains", "unevaluatedProperties"}
 )  # fmt: skip
 _DEEPEST: Final = 60
 NULL: Final = {"type": "null"}
@@ -54,7 +62,7 @@ def closed_schema(schema: Mapping[str, Any], *, recursion: bool = False) -> dict
     """
     try:
         out: dict[str, Any] = _closed(schema, 0)
-        if not recursion and _recursive(out):
+        if "anyOf" in out or (not recursion and _recursive(out)):
             return None
     except _Beyond:
         return None
@@ -64,30 +72,59 @@ def closed_schema(schema: Mapping[str, Any], *, recursion: bool = False) -> dict
 def _closed(schema: Any, depth: int) -> Any:
     if depth > _DEEPEST:
         raise _Beyond
-    if isinstance(schema, list):
-        return [_closed(one, depth + 1) for one in schema]
-    if not isinstance(schema, Mapping):
-        if schema is True:
-            raise _Beyond
-        return schema
-    if _BEYOND & schema.keys() or not schema:
+    if not isinstance(schema, Mapping) or _BEYOND & schema.keys():
         raise _Beyond
+    schema = _alone(schema)
     out: dict[str, Any] = {}
     for key, value in schema.items():
-        if key in _LOOSENED or key == "additionalProperties":
-            continue
-        if key in ("properties", "$defs", "definitions") and isinstance(value, Mapping):
+        if key in _MAPS and isinstance(value, Mapping):
             out[key] = {name: _closed(one, depth + 1) for name, one in value.items()}
-        elif key in ("enum", "const", "required", "type", "description", "$ref", "format"):
-            out[key] = value
-        else:
+        elif key in ("anyOf", "oneOf"):  # of several that fit, the validation tells
+            if "anyOf" in out:
+                raise _Beyond
+            out["anyOf"] = [_closed(one, depth + 1) for one in value]
+        elif key == "items":
             out[key] = _closed(value, depth + 1)
-    kind = schema.get("type")
-    if kind == "object" or (isinstance(kind, list) and "object" in kind) or "properties" in schema:
-        if schema.get("additionalProperties") not in (None, False) or "properties" not in out:
+        elif key in _KEPT or (key == "format" and value in _FORMATS):
+            out[key] = value
+    _told_type(out)
+    kinds = out.get("type")
+    kinds = kinds if isinstance(kinds, list) else [kinds]
+    if "object" in kinds:
+        free = schema.get("additionalProperties") not in (None, False) or "properties" not in out
+        if free or set(out.get("required", ())) - out["properties"].keys():
             raise _Beyond
         out["additionalProperties"] = False
-    return out
+    if ("array" in kinds and "items" not in out) or len(_SHAPES & out.keys()) > 1:
+        raise _Beyond
+    return lone_ref(out)
+
+
+def _alone(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema with what its one ``allOf`` says; of several there is no closed form."""
+    inner = schema.get("allOf")
+    if inner is None:
+        return schema
+    if not isinstance(inner, list) or len(inner) != 1 or not isinstance(inner[0], Mapping):
+        raise _Beyond
+    beside = {k: v for k, v in schema.items() if k != "allOf"}
+    if beside.keys() & inner[0].keys() - {"description", "title", "default"}:
+        raise _Beyond
+    return {**inner[0], **beside}
+
+
+def _told_type(out: dict[str, Any]) -> None:
+    """The type, told where the schema leaves it to its values or its properties."""
+    if _TELLING & out.keys():
+        return
+    if "properties" in out:
+        out["type"] = "object"
+        return
+    values = out.get("enum", [out["const"]] if "const" in out else [])
+    found = sorted({_TYPES[type(v)] for v in values if type(v) in _TYPES})
+    if not found:
+        raise _Beyond
+    out["type"] = found[0] if len(found) == 1 else found
 
 
 def _all_required(schema: Any) -> Any:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from notebook_agent.core.log_view import conversation as read_log
+from notebook_agent.core.log_view import paired
 from notebook_agent.core.messages import Message
 from notebook_agent.core.sendable import sendable
 from notebook_agent.core.session import Session
@@ -219,7 +220,9 @@ class SessionState:
         entries = [self.entry("message", m, run_id=run_id) for m in given]
         entries.append(self.entry("commit", run_id=run_id))
         last = self.store.append_messages(entries)
-        self.conversation.replace(given)
+        self.conversation.replace(
+            list(paired(given))
+        )  # as the log is read: legal for every provider
         self.conversation.upto = last
 
 

@@ -6,9 +6,14 @@ Source: LLM turn, "Building the request" (L7).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+from notebook_agent.core.schema_refs import lone_ref
 
 __all__ = ["drop_nulls", "strict_schema"]
+
+# References that only lead to references; a chain that is longer leads nowhere.
+_MOST_HOPS: Final = 20
 
 
 def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,7 +52,7 @@ def _strict(schema: Any) -> Any:
         }
         out["required"] = list(out["properties"])
         out["additionalProperties"] = False
-    return out
+    return lone_ref(out)
 
 
 def _nullable(schema: Any) -> Any:
@@ -76,23 +81,77 @@ def _takes_null(schema: Any) -> bool:
     return kind is None and "$ref" not in schema and "allOf" not in schema
 
 
-def drop_nulls(schema: Any, value: Any) -> Any:
+def drop_nulls(schema: Any, value: Any, root: Any = None) -> Any:
     """Leave out a null where the property is optional and does not take null.
 
     Models write null for "not given", under strict always; it means the default.
+
+    Args:
+        schema: Of the value.
+        value: JSON.
+        root: What references begin at; ``schema`` itself where it is left out.
     """
+    root = schema if root is None else root
+    schema = _meant(schema, value, root)
     if not isinstance(schema, Mapping):
         return value
-    if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
-        return [drop_nulls(schema["items"], one) for one in value]
-    properties = schema.get("properties")
+    if isinstance(value, list):
+        items = schema.get("items")
+        return [drop_nulls(items, one, root) for one in value] if items else value
+    properties = schema.get("properties") or {}
     if not isinstance(value, Mapping) or not isinstance(properties, Mapping):
         return value
     required = set(schema.get("required") or ())
+    free = schema.get("additionalProperties")
     out: dict[str, Any] = {}
     for key, one in value.items():
-        own = properties.get(key)
-        if one is None and own is not None and key not in required and not _takes_null(own):
+        own = properties.get(key, free)
+        optional = key in properties and own is not None and key not in required
+        if one is None and optional and not _takes_null(_resolved(own, root)):
             continue
-        out[key] = drop_nulls(own, one)
+        out[key] = drop_nulls(own, one, root)
     return out
+
+
+def _resolved(schema: Any, root: Any) -> Any:
+    """What a local reference stands for; the schema itself where it is none, or leads nowhere."""
+    for _ in range(_MOST_HOPS):
+        if not isinstance(schema, Mapping) or not isinstance(schema.get("$ref"), str):
+            break
+        place: Any = root
+        for word in schema["$ref"].removeprefix("#").split("/")[1:]:
+            word = word.replace("~1", "/").replace("~0", "~")
+            place = place.get(word) if isinstance(place, Mapping) else None
+        if place is None or not schema["$ref"].startswith("#"):
+            break
+        schema = place
+    return schema
+
+
+def _meant(schema: Any, value: Any, root: Any, hops: int = 0) -> Any:
+    """The schema that a value is of: behind references, and the first of several that has the
+    value's shape and knows its keys."""
+    schema = _resolved(schema, root)
+    if not isinstance(schema, Mapping) or not isinstance(value, (list, Mapping)):
+        return schema
+    if hops > _MOST_HOPS:
+        return schema
+    for word in ("anyOf", "oneOf", "allOf"):
+        several = schema.get(word)
+        for one in several if isinstance(several, list) else ():
+            found = _meant(one, value, root, hops + 1)
+            if isinstance(found, Mapping) and _shaped(found, value):
+                return found
+    return schema
+
+
+def _shaped(schema: Mapping[str, Any], value: Any) -> bool:
+    """Whether a value is of an object's or a list's schema, as far as its outside tells."""
+    if isinstance(value, list):
+        return "items" in schema
+    properties = schema.get("properties")
+    return isinstance(properties, Mapping) and value.keys() <= properties.keys() and all(
+        value[name] == one["const"]
+        for name, one in properties.items()
+        if name in value and isinstance(one, Mapping) and "const" in one
+    )  # fmt: skip
