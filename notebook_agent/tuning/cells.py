@@ -6,14 +6,14 @@ Source: tune by experiment, sweeps (the journal's key).
 from __future__ import annotations
 
 import hashlib
-import inspect
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from notebook_agent.errors import ConfigError
+from notebook_agent.tuning.versions import code_version
 
 __all__ = ["Cell", "code_version", "digest", "grid"]
 
@@ -131,20 +131,3 @@ def grid(
     ):
         provider = str(config.get("model", "")).partition(":")[0]
         yield Cell(prompt, config, values, seed, repeat, provider)
-
-
-def code_version(work: Callable[..., Any]) -> str:
-    """What stands for the code of a function: its name and a digest of its source.
-
-    An object that knows better says so in ``code_version``.
-    """
-    known = getattr(work, "code_version", None)
-    if isinstance(known, str):
-        return known
-    made = getattr(work, "func", work)  # a partial's function
-    name = getattr(made, "__qualname__", type(made).__name__)
-    try:
-        source = inspect.getsource(made if inspect.isroutine(made) else type(made))
-    except (OSError, TypeError):
-        return name
-    return f"{name} {hashlib.sha256(source.encode()).hexdigest()[:16]}"

@@ -5,13 +5,50 @@ Source: tune by experiment, views; Turn FSM, "Persisting" (B57, B67).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from notebook_agent.core import agent_events as ev
 from notebook_agent.errors import ConfigError
 
-__all__ = ["breaker_rows", "events_of", "latency_rows"]
+__all__ = ["breaker_rows", "events_of", "latency_rows", "own_rows"]
+
+
+def own_rows(source: Any, columns: Sequence[str]) -> list[dict[str, Any]] | None:
+    """Rows that the user made; None when the source is something else.
+
+    Args:
+        source: Mappings; a row without ``turn`` gets its place, an absence is None or NaN.
+        columns: Those that are numbers.
+
+    Raises:
+        ConfigError: A column holds something else.
+    """
+    if not isinstance(source, Sequence) or not all(isinstance(one, Mapping) for one in source):
+        return None
+    rows: list[dict[str, Any]] = []
+    for at, given in enumerate(source):
+        row: dict[str, Any] = {name: _number(given.get(name), name, at) for name in columns}
+        turn = given.get("turn")
+        turn = turn if isinstance(turn, str) else _number(turn, "turn", at)
+        marked = _number(given.get("compacted"), "compacted", at)
+        rows.append({**row, "turn": at if turn is None else turn, "compacted": bool(marked)})
+    return rows
+
+
+def _number(value: Any, column: str, at: int) -> float | int | None:
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    try:
+        number = float(value)
+        if number.is_integer():
+            return int(number)
+    except (TypeError, ValueError, OverflowError):
+        raise ConfigError(
+            field=f"row {at}, {column}", value=value, legal="a number, or None"
+        ) from None
+    return number if math.isfinite(number) else None
 
 
 def events_of(

@@ -24,7 +24,7 @@ from notebook_agent.tuning.chart import (
     bar,
     thinned,
 )
-from notebook_agent.tuning.chart_events import breaker_rows, latency_rows
+from notebook_agent.tuning.chart_events import breaker_rows, latency_rows, own_rows
 from notebook_agent.tuning.lab_report import LabReport
 
 __all__ = ["anatomy", "breaker", "compaction", "tokens", "waterfall"]
@@ -70,10 +70,6 @@ def _sent(row: Mapping[str, Any]) -> int:
     return int(row["tokens"])
 
 
-def _is_rows(source: Any) -> bool:
-    return isinstance(source, Sequence) and all(isinstance(one, Mapping) for one in source)
-
-
 # ---- context -----------------------------------------------------------------------------------
 
 
@@ -85,9 +81,9 @@ def anatomy(source: Any, *, policy: CompactionPolicy | None = None) -> Chart:
             tokens, ``compacted`` and ``window``.
         policy: Where the lines are; default: the engine's own policy.
     """
-    rows = (
-        list(source) if _is_rows(source) else [_parts(n, t) for n, t in enumerate(turns_of(source))]
-    )
+    rows = own_rows(source, (*PARTS, "window"))
+    if rows is None:
+        rows = [_parts(n, t) for n, t in enumerate(turns_of(source))]
     lines = policy or getattr(source, "compaction", None) or CompactionPolicy()
     window = max((row.get("window") or 0 for row in rows), default=0) or lines.window
     limits = {
@@ -188,17 +184,15 @@ def _thin_note(behind: int) -> tuple[str, ...]:
 
 def tokens(source: Any) -> Chart:
     """Input and output tokens of each turn as they were reported, compactions marked."""
-    rows = (
-        list(source)
-        if _is_rows(source)
-        else [
+    rows = own_rows(source, ("input", "output", "cached"))
+    if rows is None:
+        rows = [
             {
                 "turn": n, "input": t.input_tokens, "output": t.output_tokens,
                 "cached": t.cached_input_tokens, "compacted": t.compacted,
             }
             for n, t in enumerate(turns_of(source))
-        ]
-    )  # fmt: skip
+        ]  # fmt: skip
     points, _ = thinned(rows, MOST_POINTS, _input)
     shown, behind = thinned(rows, MOST_ROWS, _input)
     most = max((_input(row) for row in rows), default=0)
@@ -347,6 +341,12 @@ def _draw_breaker(rows: Rows) -> Any:
 
 def compaction(report: LabReport) -> Chart:
     """Each policy's context over the conversation: before and after its passes."""
+    if not isinstance(report, LabReport):
+        raise ConfigError(
+            f"{type(report).__name__} is no report of a compaction lab.\n"
+            "Give what CompactionLab(...).run() gave.",
+            field="report",
+        )
     every = [
         {"policy": one.name, "turn": p.turn, "tokens": p.sent, "compacted": p.compacted}
         for one in report.outcomes

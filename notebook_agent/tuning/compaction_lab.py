@@ -43,7 +43,7 @@ from notebook_agent.providers.registry import model as model_of
 from notebook_agent.tuning.compaction_replay import Outcome, Plan, plans_of, replay_policy
 from notebook_agent.tuning.driver import Progress
 from notebook_agent.tuning.facts import facts_of
-from notebook_agent.tuning.lab_report import LabReport, NextAnswer
+from notebook_agent.tuning.lab_report import COLUMNS, LabReport, NextAnswer
 from notebook_agent.tuning.lab_work import Price, surroundings
 from notebook_agent.tuning.material import Material, material
 
@@ -66,7 +66,8 @@ class CompactionLab:
         surroundings: Clock and ids.
 
     Raises:
-        ConfigError: Nothing to replay, no policy, or a ``model`` strategy with no model.
+        ConfigError: Nothing to replay, no policy, one that is called like a column of the
+            report's frames, or a ``model`` strategy with no model.
     """
 
     def __init__(
@@ -96,6 +97,11 @@ class CompactionLab:
         name = "" if self.model is None else full_name(self.model)
         self.counter = counter if counter is not None else default_counter(name)
         for name, plan in self.plans.items():
+            if name in COLUMNS:
+                raise ConfigError(
+                    f"A column of the report is called {name!r}: give the policy another name.",
+                    field="policies",
+                )
             policy = plan.policy
             if policy.strategy == "model" and self.model is None and policy.summary_model is None:
                 raise ConfigError(
@@ -103,6 +109,14 @@ class CompactionLab:
                     "Give the lab a model=, or the policy a summary_model.",
                     field="model",
                 )
+
+    def given(self) -> dict[str, Any]:
+        """What it was made with beside the conversation and the policies."""
+        return {
+            "model": self.model, "summarisers": self._summarisers, "window": self.window,
+            "system": self.system, "tools": self.tools, "counter": self.counter,
+            "prices": self.prices, "surroundings": self._given_surroundings,
+        }  # fmt: skip
 
     def __repr__(self) -> str:
         return f"<CompactionLab: {self.material.name}, {len(self.plans)} policies>"
@@ -211,8 +225,10 @@ class CompactionLab:
             reply = await self.model.create_message_with_options(request, RequestOptions())
         except Cancelled:
             raise
-        except AgentError as error:
-            return NextAnswer(policy=name, text="", error=str(error), seconds=around.now() - began)
+        except Exception as error:  # noqa: BLE001  # a client of the user's may raise anything
+            known = isinstance(error, AgentError)
+            said = str(error) if known else f"{type(error).__name__}: {error}"
+            return NextAnswer(policy=name, text="", error=said, seconds=around.now() - began)
         text = reply.message.text_content()
         calls = ", ".join(call.name for call in reply.message.tool_calls)
         return NextAnswer(

@@ -217,9 +217,12 @@ def _policies(
             "Give one:  compare(a, b, on=session)     or a run file's path",
             field="on",
         )
-    lab = on if isinstance(on, CompactionLab) else CompactionLab(on, {names[0]: a, names[1]: b})
-    report = lab.run()
-    return of_report(report, names)
+    if names[0] == names[1]:
+        raise ConfigError(field="names", value=names, legal="two different names")
+    policies, more = {names[0]: a, names[1]: b}, dict[str, Any]()
+    if isinstance(on, CompactionLab):  # its conversation, model and counter; these policies
+        on, more = on.material, on.given()
+    return of_report(CompactionLab(on, policies, **more).run(), names)
 
 
 def of_report(report: LabReport, names: tuple[str, str]) -> Comparison:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from notebook_agent.core.text import clean_text
 from notebook_agent.errors import AgentError, ConfigError, StoreError
 from notebook_agent.tuning.cells import Cell
 from notebook_agent.tuning.dask_side import is_dask, strict
@@ -179,7 +180,7 @@ class Driver:
         for cell in batch:
             try:
                 future = self._submit(cell)
-            except (RuntimeError, cf.BrokenExecutor) as error:
+            except Exception as error:  # noqa: BLE001  # an executor of the user's
                 self.broken = error
                 return
             self.flying[future] = cell
@@ -191,8 +192,11 @@ class Driver:
             task = f"sweep-{uuid.uuid4().hex}"
             self._tasks[task] = cell.key
             given = {"key": task, "pure": False, "retries": 0}
-        sent: cf.Future[Any] = self.executor.submit(self.function, self.job.work, cell, **given)
-        return sent
+        sent: Any = self.executor.submit(self.function, self.job.work, cell, **given)
+        if not hasattr(sent, "add_done_callback"):
+            raise TypeError(f"its submit gave {type(sent).__name__}, not a Future")
+        future: cf.Future[Any] = sent
+        return future
 
     def _take_in(self) -> None:
         """Wait for one answer at least, take all there are, write them in one transaction."""
@@ -209,6 +213,12 @@ class Driver:
             self._lost(cell, error)
             return
         worked = Worked(error=error_json(error)) if error is not None else future.result()
+        if not isinstance(worked, Worked):
+            kind = type(worked).__name__
+            words = (
+                f"the executor gave back {kind}, not what the function that it was given returned"
+            )
+            worked = Worked(error={"error": "TypeError", "message": words})
         self.unwritten.append((cell, _answer(cell, worked)))
 
     def _lost(self, cell: Cell, error: BaseException) -> None:
@@ -277,7 +287,7 @@ def _answer(cell: Cell, worked: Worked) -> Answer:
         return Answer(cell.key, error=worked.error, duration_s=worked.duration_s)
     try:
         text = json.dumps(worked.value, ensure_ascii=False, separators=(",", ":"))
-    except (TypeError, ValueError) as problem:
+    except (TypeError, ValueError, RecursionError) as problem:
         error = {"error": "TypeError", "message": f"the work returned no JSON value: {problem}"}
         return Answer(cell.key, error=error, duration_s=worked.duration_s)
-    return Answer(cell.key, text, duration_s=worked.duration_s)
+    return Answer(cell.key, clean_text(text), duration_s=worked.duration_s)

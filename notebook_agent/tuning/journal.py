@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from notebook_agent.core.text import clean_text
 from notebook_agent.errors import ConfigError, StoreError
 
 __all__ = ["SCHEMA", "Answer", "Begun", "Journal", "Known", "Row"]
@@ -99,11 +100,12 @@ class Row:
     key: bytes
 
 
-def _resolved(path: str | os.PathLike[str]) -> Path:
+def _resolved(path: str | os.PathLike[str]) -> Path | None:
     try:
-        if "\0" in os.fspath(path):
+        name = os.fsdecode(path)
+        if "\0" in name:
             raise ValueError("it holds a NUL")
-        return Path(path).expanduser()
+        return None if name == ":memory:" else Path(name).expanduser()
     except (RuntimeError, ValueError) as problem:
         why = str(problem).rstrip(".")
         raise StoreError(f"{os.fspath(path)!r} is no place for a journal: {why}.") from None
@@ -137,7 +139,7 @@ class Journal:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.path = None if path is None else _resolved(path)
-        self.name = name
+        self.name = clean_text(name)
         self._wall = wall
         self._lock = threading.RLock()
         self._guard: sqlite3.Connection | None = None
@@ -241,20 +243,31 @@ class Journal:
                 ).fetchall()
             for place, spec, status, attempts, resent, answer, error, took, key in found:
                 yield Row(
-                    place, json.loads(spec), status, attempts, resent,
-                    None if answer is None else json.loads(answer),
-                    None if error is None else json.loads(error), took, key,
+                    place, self._read(spec, place), status, attempts, resent,
+                    self._read(answer, place), self._read(error, place), took, key,
                 )  # fmt: skip
             if len(found) < page:
                 return
             after = (found[-1][0], found[-1][8])
+
+    def _read(self, text: str | None, place: int) -> Any:
+        if text is None:
+            return None
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as problem:
+            raise StoreError(
+                f"The journal {self.path or 'in memory'} is damaged: cell {place} holds "
+                f"{text[:40]!r} ({problem}).\nBegin a new journal; this one is left as it is."
+            ) from problem
 
     # ---- the file --------------------------------------------------------------------------
 
     def _take(self) -> None:
         """Hold a lock file beside the journal: SQLite's own lock ends with the process."""
         assert self.path is not None
-        lock = self.path.with_name(self.path.name + ".lock")
+        real = self.path.resolve()  # one file has one lock, whatever link leads to it
+        lock = real.with_name(real.name + ".lock")
         guard = sqlite3.connect(str(lock), isolation_level=None, timeout=0.2)
         try:
             guard.execute("CREATE TABLE IF NOT EXISTS owner (words TEXT)")
@@ -359,4 +372,4 @@ def _owner(lock: Path) -> str:
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return clean_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

@@ -22,6 +22,8 @@ from notebook_agent.tuning.material import Material
 
 __all__ = ["LabReport", "NextAnswer"]
 
+# Columns beside which each policy has one of its own.
+COLUMNS: Final = frozenset({"place", "role", "text", "tokens", "kind", "fact"})
 _SHOWN: Final = 80  # characters of a message in a row
 
 

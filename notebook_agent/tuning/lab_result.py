@@ -17,19 +17,19 @@ from notebook_agent.errors import ConfigError
 from notebook_agent.tuning.cells import Cell
 from notebook_agent.tuning.frames import error_words, frame_of
 from notebook_agent.tuning.journal import Row
-from notebook_agent.tuning.lab_work import Price, filled
+from notebook_agent.tuning.lab_work import Price, filled, judge_inputs
 from notebook_agent.tuning.pairs import paired
 from notebook_agent.tuning.scorers import Judge, Scored, Scorer, score
 
 __all__ = ["Judged", "LabResult", "TextDiff"]
 
-# Column of the frame -> dtype; scores, their errors and the inputs' fields come after these.
+# Column of the frame -> dtype; scores and their errors come after these.
 COLUMNS: Final[Mapping[str, str]] = {
     "variant": "str", "model": "str", "input": "Int64", "seed": "Int64", "repeat": "Int64",
     "status": "str", "reply": "str", "error": "str", "seconds": "Float64",
     "first_text_s": "Float64", "input_tokens": "Int64", "output_tokens": "Int64",
     "cost": "Float64", "turns": "Int64", "attempts": "Int64", "resent": "Int64",
-    "stop_reason": "str",
+    "stop_reason": "str", "run_status": "str",
 }  # fmt: skip
 MEASURES: Final = ("seconds", "input_tokens", "output_tokens", "cost")
 
@@ -87,8 +87,9 @@ class LabResult:
         Returns:
             A pandas.DataFrame: what was asked (``variant``, ``model``, ``input`` = its number,
             ``seed``, ``repeat``), what came (``status``, ``reply``, ``error``, ``seconds``,
-            tokens, ``cost`` in the currency of ``prices``), one column for each score and one
-            ``NAME_error`` where a scorer raised. What is not known is <NA>, never 0.
+            tokens, ``cost`` in the currency of ``prices``, ``run_status``: ``completed``, or the
+            limit that ended the run), one column for each score and one ``NAME_error`` where a
+            scorer raised. What is not known is <NA>, never 0.
         """
         names = [s.name for s in self.scorers] + [j.judge.name for j in self.judged]
         columns = dict(COLUMNS) | dict.fromkeys(names, "Float64")
@@ -98,13 +99,14 @@ class LabResult:
 
     def _line(self, row: Row, grades: Sequence[Mapping[str, Scored]]) -> dict[str, Any]:
         spec = row.spec
-        prompt, config, answer = spec["prompt"], spec["config"], row.value or {}
+        config, answer = spec["config"], row.value or {}
         variant, number = self.labels[row.place]
         line: dict[str, Any] = {
             "variant": variant, "model": config["model"], "input": number, "seed": spec["seed"],
             "repeat": spec["repeat"], "status": row.status, "reply": answer.get("reply"),
             "error": None if row.error is None else error_words(row.error),
             "resent": row.resent, "attempts": answer.get("run_attempts"),
+            "run_status": answer.get("status_of_run"),
         }  # fmt: skip
         for name in ("seconds", "first_text_s", "input_tokens", "output_tokens", "turns", "stop_reason"):  # fmt: skip
             line[name] = answer.get(name)
@@ -115,9 +117,7 @@ class LabResult:
         for one in self.scorers:
             _put(line, one.name, score(one, answer["reply"], spec["inputs"], line))
         for judged, grade in zip(self.judged, grades, strict=True):
-            key = _mark(
-                {"reply": answer["reply"], "prompt": filled(prompt["text"], spec["inputs"])}
-            )
+            key = _mark(judge_inputs(spec, answer["reply"]))
             _put(line, judged.judge.name, grade.get(key, Scored()))
         return line
 
@@ -202,7 +202,8 @@ class LabResult:
             raise ConfigError(field="by", value=by, legal="variant or model")
         if not 0 < confidence < 1:
             raise ConfigError(field="confidence", value=confidence, legal="between 0 and 1")
-        there = dict.fromkeys(line[by] for line in self.table)
+        models = dict.fromkeys(cell.config["model"] for cell in self.cells)
+        there = self.variants if by == "variant" else models
         for one in (a, b):
             if one not in there:
                 raise ConfigError(field=by, value=one, legal=f"one of {', '.join(there)}")
@@ -252,11 +253,10 @@ def _mark(value: Mapping[str, Any]) -> str:
 
 
 def _grades(one: Judged) -> dict[str, Scored]:
-    """``(prompt, reply)`` -> the judge's score, or why there is none."""
+    """What was asked about -> the judge's score, or why there is none."""
     found = {}
     for row in one.rows:
-        inputs = row.spec["inputs"]
-        key = _mark({"reply": inputs["reply"], "prompt": inputs["prompt"]})
+        key = _mark(row.spec["inputs"])  # all of them: the judge may have been shown any
         if row.status == "done":
             found[key] = one.judge.read(row.value["reply"])
         elif row.error is not None:

@@ -19,7 +19,7 @@ from notebook_agent.providers.base import ModelClient
 from notebook_agent.providers.registry import model
 from notebook_agent.tuning.cells import Cell
 
-__all__ = ["LabWork", "Price", "filled"]
+__all__ = ["LabWork", "Price", "filled", "judge_inputs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,12 @@ def filled(text: str, inputs: Mapping[str, Any]) -> str:
     """
     hint = "Give every input that field, or write \\{{ for literal braces."
     return insert(text, inputs, where="in this input", hint=hint).text
+
+
+def judge_inputs(spec: Mapping[str, Any], reply: str) -> dict[str, Any]:
+    """What a judge's prompt may insert for a row."""
+    inputs = dict(spec["inputs"])
+    return {**inputs, "prompt": filled(spec["prompt"]["text"], inputs), "reply": reply}
 
 
 @dataclass

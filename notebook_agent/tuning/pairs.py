@@ -66,7 +66,8 @@ def paired(
         (sum(x for x, _ in g) / len(g), sum(y for _, y in g) / len(g)) for g in groups.values()
     ]
     differences = [y - x for x, y in means]
-    low, high, note = _interval(differences, confidence, resamples, seed)
+    size = max(abs(value) for pair in means for value in pair)
+    low, high, note = _interval(differences, size, confidence, resamples, seed)
     count = len(means)
     return Paired(
         inputs=count,
@@ -82,12 +83,13 @@ def paired(
 
 
 def _interval(
-    values: Sequence[float], confidence: float, resamples: int, seed: int
+    values: Sequence[float], size: float, confidence: float, resamples: int, seed: int
 ) -> tuple[float | None, float | None, str]:
     if len(values) < 2:
         return None, None, "one input: no interval"
-    if max(values) - min(values) < 1e-12:
-        return values[0], values[0], "every input differs by the same"
+    if max(values) - min(values) <= 1e-12 * size:  # rounding, for numbers of this size
+        same = sum(values) / len(values)
+        return same, same, "every input differs by the same"
     import numpy as np  # noqa: PLC0415  # with scipy, extra: tuning
     from scipy.stats import bootstrap  # noqa: PLC0415  # extra: tuning, slow to import
 

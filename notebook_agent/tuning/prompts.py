@@ -21,19 +21,20 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from notebook_agent.core.interpolate import InsertionError, known_as, placeholders
 from notebook_agent.errors import ConfigError
 from notebook_agent.providers.base import ModelClient, full_name
-from notebook_agent.tuning.cells import Cell, code_version
+from notebook_agent.tuning.cells import Cell, digest
 from notebook_agent.tuning.executors import Limit
 from notebook_agent.tuning.journal import Journal
-from notebook_agent.tuning.lab_result import Judged, LabResult
-from notebook_agent.tuning.lab_work import LabWork, Price, filled
+from notebook_agent.tuning.lab_result import COLUMNS, Judged, LabResult
+from notebook_agent.tuning.lab_work import LabWork, Price, filled, judge_inputs
 from notebook_agent.tuning.scorers import Judge, Scorer, scorer
 from notebook_agent.tuning.sweep import Progress, Sweep
+from notebook_agent.tuning.versions import settings_version
 
 __all__ = ["PromptLab", "Variant"]
 
@@ -69,13 +70,14 @@ class PromptLab:
         scorers: Functions, scorers, judges.
         journal: A path keeps every answer: a cell that has one is never sent again.
         prices: Full model name -> Price.
-        system, options: For every variant that has none of its own.
+        system, options: For every variant that has none of its own; ``""`` and ``{}`` are its own.
         limit, providers: Concurrency and rate; see :class:`~notebook_agent.tuning.executors.Limit`.
         settings: Of the runtime of each cell: tools, retry, timeouts, policy ...
 
     Raises:
-        ConfigError: Nothing to ask, two scorers of one name, or a variant with a placeholder
-            that an input has no value for; nothing was sent.
+        ConfigError: Nothing to ask, equal variants, inputs, models or seeds, a scorer's name that
+            is taken, or a variant or judge with a placeholder that an input has no value for;
+            nothing was sent.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class PromptLab:
         self.inputs = [dict(one) for one in inputs]
         self.scorers = [scorer(one) for one in scorers]
         self.prices = dict(prices or {})
-        self._system, self._options = system, dict(options or {})
+        self._asked = {n: _whole(v, system, options) for n, v in self.variants.items()}
         judges = [one for one in self.scorers if isinstance(one, Judge)]
         clients: dict[str, ModelClient] = {}
         self.models = [_named(one, clients) for one in _several(models)]
@@ -109,7 +111,7 @@ class PromptLab:
         self.work = LabWork(clients, settings)
         self._check(seeds, repeats)
         self._limits: dict[str, Any] = {"limit": limit, "providers": providers}
-        self._code = f"{LabWork.code_version} {_settings_version(settings)}".strip()
+        self._code = f"{LabWork.code_version} {settings_version(settings)}".strip()
         self.journal = Journal(journal, JOURNAL_NAME)
         self._labels: list[tuple[str, int]] = []
         try:
@@ -191,20 +193,13 @@ class PromptLab:
 
     # ---- cells -----------------------------------------------------------------------------
 
-    def _prompt(self, variant: Variant) -> tuple[str, str | None, str]:
-        """What tells variants apart once their names are forgotten."""
-        return variant.text, variant.system or self._system, repr(variant.options or self._options)
-
     def _cells(self, seeds: Sequence[int | None], repeats: int) -> Iterator[Cell]:
         """All cells; repeats vary last, so that a broken-off lab has seen everything once."""
-        prompts = {
-            name: {"text": v.text, "system": v.system or self._system}
-            for name, v in self.variants.items()
-        }
+        prompts = {n: {"text": v.text, "system": v.system} for n, v in self._asked.items()}
         configs = {
-            (model, name): {"model": model, "options": dict(v.options or self._options)}
+            (model, name): {"model": model, "options": dict(v.options or {})}
             for model in self.models
-            for name, v in self.variants.items()
+            for name, v in self._asked.items()
         }
         inputs = list(enumerate(self.inputs or [{}]))
         every = itertools.product(range(repeats), seeds, inputs, self.models, self.variants)
@@ -240,51 +235,84 @@ class PromptLab:
         for field, value in (("variants", self.variants), ("models", self.models)):
             if not value:
                 raise ConfigError(field=field, value=list(value), legal="one or more")
+        for field, each in (("models", self.models), ("seeds", seeds), ("inputs", self.inputs)):
+            _refuse_twice(field, each)
         if repeats < 1 or not seeds:
             raise ConfigError(
                 field="repeats", value=repeats, legal="1 or more, and one seed or None"
             )
-        names = [one.name for one in self.scorers]
-        twice = next((n for n in names if names.count(n) > 1), None)
-        if twice is not None:
-            raise ConfigError(
-                f"Two scorers are called {twice!r}: give one another name.", field="scorers"
-            )
-        same: dict[tuple[str, str | None, str], str] = {}
-        for name, variant in self.variants.items():
-            other = same.setdefault(self._prompt(variant), name)
+        self._check_scorers()
+        same: dict[bytes, str] = {}
+        for name, variant in self._asked.items():
+            mark = digest([variant.text, variant.system, dict(variant.options or {})])
+            other = same.setdefault(mark, name)
             if other != name:
                 raise ConfigError(
                     f"The variants {other!r} and {name!r} ask the same.", field="variants"
                 )
-            self._check_variant(name, variant)
+            self._check_texts(f"Variant {name!r}", (variant.text, variant.system), variant.names())
         for model in {*self.models, *self._judge_models.values()}:
             self.work.client(model)  # an unknown name or a missing key is said before any request
 
-    def _check_variant(self, name: str, variant: Variant) -> None:
+    def _check_scorers(self) -> None:
+        names = [one.name for one in self.scorers]
+        columns = {*COLUMNS, *(f"{name}_error" for name in names)}
+        for name in names:
+            if names.count(name) > 1 or name in columns:
+                whose = "Two scorers are" if names.count(name) > 1 else "A column of the frame is"
+                raise ConfigError(
+                    f"{whose} called {name!r}: give the scorer another name.", field="scorers"
+                )
+        for judge in self.scorers:
+            if isinstance(judge, Judge):
+                texts = (judge.prompt, judge.system)
+                asked = Variant(judge.prompt, judge.system).names()
+                self._check_texts(f"Judge {judge.name!r}", texts, asked, prompt="", reply="")
+
+    def _check_texts(
+        self, whose: str, texts: Sequence[str | None], names: Sequence[str], **more: str
+    ) -> None:
         """Every placeholder has a value in every input, before anything is sent."""
-        for at, values in enumerate(self.inputs or [{}]):
-            missing = [n for n in variant.names() if known_as(n, values) not in values]
+        for at, own in enumerate(self.inputs or [{}]):
+            values = {**own, **more}
+            missing = [n for n in names if known_as(n, values) not in values]
             if missing:
                 has = ", ".join(values) or "nothing"
                 raise ConfigError(
-                    f"Variant {name!r} inserts {{{{{missing[0]}}}}}, and input {at} has no "
+                    f"{whose} inserts {{{{{missing[0]}}}}}, and input {at} has no "
                     f"{missing[0]!r} (it has {has}). Nothing was sent.\n"
                     "Give the input that field, or write \\{{ for literal braces.",
                     field="inputs",
                 )
             try:
-                filled(variant.text, values)
+                for text in texts:
+                    filled(text or "", values)
             except InsertionError as problem:
                 raise ConfigError(
-                    f"Variant {name!r}, input {at}: {problem.message}", field="inputs"
+                    f"{whose}, input {at}: {problem.message}", field="inputs"
                 ) from None
 
 
-def judge_inputs(spec: Mapping[str, Any], reply: str) -> dict[str, Any]:
-    """What a judge's prompt may insert for a row."""
-    inputs = dict(spec["inputs"])
-    return {**inputs, "prompt": filled(spec["prompt"]["text"], inputs), "reply": reply}
+def _whole(variant: Variant, system: str | None, options: Mapping[str, Any] | None) -> Variant:
+    """A variant with the lab's system prompt and options where it says nothing of its own."""
+    return replace(
+        variant,
+        system=(system if variant.system is None else variant.system) or None,
+        options=options if variant.options is None else variant.options,
+    )
+
+
+def _refuse_twice(field: str, values: Sequence[Any]) -> None:
+    """Equal ones would be asked the same again, under the same key."""
+    seen: dict[bytes, int] = {}
+    for at, value in enumerate(values):
+        first = seen.setdefault(digest(value), at)
+        if first != at:
+            raise ConfigError(
+                f"{field} {first} and {at} are equal ({str(value)[:60]}).\n"
+                "Leave one out; to ask the same several times give repeats=N.",
+                field=field,
+            )
 
 
 def _several(models: Any) -> list[ModelClient | str]:
@@ -302,18 +330,3 @@ def _named(given: ModelClient | str, clients: dict[str, ModelClient]) -> str:
             f"Two models are called {name}: give one another name.", field="models", value=name
         )
     return name
-
-
-def _settings_version(settings: Mapping[str, Any]) -> str:
-    """Settings as part of every cell's key: other tools or limits are another experiment."""
-    parts = []
-    for name, value in sorted(settings.items()):
-        if name in ("surroundings", "counter", "observers", "store", "text_streamer"):
-            continue  # they change what is seen, not what is asked
-        if name == "tools":
-            parts.append(f"tools={[code_version(getattr(t, 'function', t)) for t in value]}")
-        elif is_dataclass(value) and not isinstance(value, type):
-            parts.append(f"{name}={asdict(value)}")
-        else:
-            parts.append(f"{name}={value!r}")
-    return " ".join(parts)

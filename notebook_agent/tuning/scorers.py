@@ -112,7 +112,14 @@ def score(one: Scorer, reply: str, inputs: Mapping[str, Any], row: Mapping[str, 
                 return Scored(number)
         return Scored(error=f"no number: {str(value)[:80]!r}")
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the row tells it
-        return Scored(error=f"{type(error).__name__}: {str(error)[:200]}")
+        return Scored(error=f"{type(error).__name__}: {_words(error)[:200]}")
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  # a scorer's own error class may be broken too
+        return "(its message cannot be read)"
 
 
 def _arity(function: Function) -> int:
@@ -228,8 +235,10 @@ def _json(reply: str) -> Any:
 
 # ---- a model as judge --------------------------------------------------------------------------
 
-_SCORE: Final = re.compile(r"(?im)^\W*score\W*?:\W*(-?\d+(?:\.\d+)?)")
-_ALONE: Final = re.compile(r"^\W*(-?\d+(?:\.\d+)?)\W*$")
+# A minus sign belongs to the number; a comma is a decimal point; a full-width colon is a colon.
+_GRADE: Final = r"\W*?(-?\d+(?:[.,]\d+)?)(?!\w)"
+_SCORE: Final = re.compile(rf"(?im)^\W*score\W*?[:：]{_GRADE}")
+_ALONE: Final = re.compile(rf"^{_GRADE}\W*$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,7 +280,7 @@ class Judge:
         if not found:
             return Scored(error=f"the judge gave no SCORE line: {reply[-80:]!r}")
         low, high = self.scale
-        grade = float(found[-1])
+        grade = float(found[-1].replace(",", "."))
         if not low <= grade <= high:
             return Scored(error=f"the judge's grade {grade:g} is not in {low:g} to {high:g}")
         return Scored((grade - low) / (high - low))

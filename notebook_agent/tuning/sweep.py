@@ -35,7 +35,8 @@ class Sweep:
         cells: See :func:`~notebook_agent.tuning.cells.grid`.
         journal: A path, an open Journal, or None for this process's memory.
         name: The sweep's name; a journal of another name is refused.
-        code: Version of the work's code, part of every cell's key; default from its source.
+        code: Version of the work's code, part of every cell's key; default from its source, see
+            :func:`~notebook_agent.tuning.versions.code_version`.
         limit, providers: For the executor that is made when none is given.
 
     Raises:
@@ -116,7 +117,7 @@ class Sweep:
             StoreError: The journal cannot be written; answers that came are in :meth:`frame`.
             AgentError: The executor broke.
         """
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._running() and self._thread is not threading.current_thread():
             raise ConfigError("This sweep is running already: sweep.wait() or sweep.stop()")
         self._stop.clear()
         began = time.monotonic()
@@ -153,7 +154,7 @@ class Sweep:
 
     def start(self, executor: Any = None, **given: Any) -> Sweep:
         """As :meth:`run`, in a thread: :meth:`frame` shows what there is meanwhile."""
-        if self._thread is not None:
+        if self._running():
             raise ConfigError("This sweep is running already: sweep.wait() or sweep.stop()")
 
         def drive() -> None:
@@ -192,6 +193,10 @@ class Sweep:
         if self._ended is not None:
             raise self._ended
         return self
+
+    def _running(self) -> bool:
+        """Whether :meth:`start`'s thread is at work; what ended it is for :meth:`wait` to say."""
+        return self._thread is not None and not self._over.is_set()
 
     def stop(self) -> None:
         """Send nothing more and give up what is in flight; answers that came are kept."""
