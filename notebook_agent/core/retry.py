@@ -9,6 +9,7 @@ B40).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -242,7 +243,8 @@ def cause_of(error: BaseException) -> str:
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     if isinstance(error, ProviderError):
         head = "" if error.status is None else str(error.status)
-        text = text if text.startswith(head) else f"{head} {text}".strip()
+        said = re.search(rf"\b{head}\b", text)  # "HTTP 503: busy" says it already
+        text = text if said else f"{head} {text}".strip()
         text = text or error.kind.value
     text = text or type(error).__name__
     return text if len(text) <= 200 else text[:199] + "…"

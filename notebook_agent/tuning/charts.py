@@ -233,7 +233,7 @@ def _draw_tokens(points: Rows, marks: Rows) -> Any:
                 "kind:N", title=None, sort=names,
                 scale=alt.Scale(domain=names, range=[COLOURS["live"], COLOURS["transients"]]),
             ),
-            strokeDash=alt.StrokeDash("kind:N", title=None, sort=names),
+            strokeDash=alt.StrokeDash("kind:N", title=None, sort=names, scale=alt.Scale(domain=names)),
             tooltip=["turn:Q", "kind:N", "tokens:Q"],
         )
     )  # fmt: skip
@@ -383,16 +383,17 @@ def compaction(report: LabReport) -> Chart:
 def _draw_compaction(points: Rows) -> Any:
     alt = altair()
     base = alt.Chart(alt.Data(values=list(points)))
+    scale = alt.Scale(domain=sorted({p["policy"] for p in points}))  # the same: one legend, not two
     lines = base.mark_line(interpolate="step-after").encode(
         x=alt.X("turn:Q", title="turn"),
         y=alt.Y("tokens:Q", title="tokens of the request"),
-        color=alt.Color("policy:N", title=None),
-        strokeDash=alt.StrokeDash("policy:N", title=None),
+        color=alt.Color("policy:N", title=None, scale=scale),
+        strokeDash=alt.StrokeDash("policy:N", title=None, scale=scale),
         tooltip=["policy:N", "turn:Q", "tokens:Q"],
     )
     marks = (
         base.transform_filter("datum.compacted")
         .mark_point(shape="triangle-down", size=50, filled=True)
-        .encode(x="turn:Q", y="tokens:Q", color="policy:N")
+        .encode(x="turn:Q", y="tokens:Q", color=alt.Color("policy:N", title=None, scale=scale))
     )
     return alt.layer(lines, marks).properties(width=_WIDTH, height=240)

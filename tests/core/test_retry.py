@@ -268,6 +268,9 @@ def test_L61_the_rescues_deadline():
     [
         (busy(), "503 busy"),
         (err(message="503 already said", status=503), "503 already said"),
+        (err(message="HTTP 503: busy", status=503), "HTTP 503: busy"),
+        (err(message="", status=503), "503"),
+        (err(message="after 1503 tokens", status=503), "503 after 1503 tokens"),
         (err(message="\n  cut \nmore"), "cut"),
         (err(message=""), "transport"),
         (AgentError(), "AgentError"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import re
 import sys
 
 import pytest
@@ -498,12 +499,32 @@ def test_compact_verbs(agent):
     assert "threshold" in repr(agent.compact("policy"))
     agent.compact("policy", {"keep_turns": 1})
     assert agent.runtime().compaction.keep_turns == 1
+    assert "threshold        80 %\n" in repr(agent.compact("policy"))
     with pytest.raises(ConfigError):
         agent.compact("policy", {"nosuch": 1})
     before = len(agent.runtime().session.history)
-    assert "nothing was changed" in repr(agent.compact("preview"))
+    preview = repr(agent.compact("preview"))
+    assert "nothing was changed" in preview
+    assert max(len(line) for line in preview.splitlines()) < 90
+    assert "A long reply. A long reply. A long reply. A…" in preview
     assert len(agent.runtime().session.history) == before
     assert "compacted" in repr(agent.compact("now"))
+
+
+def test_the_policy_says_which_window_holds(agent):
+    agent.model(ScriptedModel(["Yes."], name="narrow", window=960))
+    assert "window           200,000, cut to the model's own 960\n" in repr(agent.compact("policy"))
+    agent.compact("policy", {"window": 500, "threshold": 0})
+    shown = repr(agent.compact("policy"))
+    assert "window           500\n" in shown
+    assert "threshold        0\n" in shown
+
+
+def test_events_round_their_seconds(agent):
+    agent.model(ScriptedModel(["Yes."], script="503, ok", name="shaky"))
+    agent.ask("Well?")
+    line = next(one for one in repr(agent.events()).splitlines() if "AttemptFailed" in one)
+    assert re.search(r"delay_s=0\.\d{1,3},", line), line
 
 
 def test_settings_twin(agent):

@@ -125,6 +125,20 @@ def test_anatomy_shows_lines_parts_and_compactions():
     assert marks
 
 
+@pytest.mark.parametrize("name", ["tokens", "compaction"])
+def test_colour_and_dash_have_one_legend(every, name):
+    """Vega joins the two legends only where every layer says the same scale."""
+    layers = [layer["encoding"] for layer in every[name].spec["layer"]]
+    domains = [
+        layer[channel]["scale"]["domain"]
+        for layer in layers
+        for channel in ("color", "strokeDash")
+        if "field" in layer.get(channel, {})
+    ]
+    assert len(domains) >= 2
+    assert all(domain == domains[0] for domain in domains)
+
+
 def test_ten_thousand_turns_stay_small_and_keep_their_peak():
     rows = turns(10_000)
     rows[7_777]["history"] = 120_000

@@ -204,7 +204,7 @@ class DefaultCounter(_Counter):
             try:
                 vocabulary.load_encoding(self._encoding_name)
             except vocabulary.VocabularyMissing as missing:
-                reason = f"Token counts are estimates (est.): {missing}."
+                reason = f"Our own token counts are estimates (est.): {missing}."
                 logger.warning("%s", reason)  # once per counter, so once per session (T03)
                 self._chosen = EstimatingCounter(reason)
             else:
@@ -240,7 +240,7 @@ class RatioCounter(_Counter):
         self.ratio = ratio
         self.message_overhead = per_message
         self.name = f"ratio-{ratio:g}+{per_message}"
-        self.reason = f"Token counts are estimates (est.): {ratio:g} characters per token."
+        self.reason = f"Our own token counts are estimates (est.): {ratio:g} characters per token."
 
     def count_text(self, text: str) -> int:
         """Characters divided by the ratio, rounded up."""
@@ -302,7 +302,7 @@ def default_counter(
     encoding, unasked = counting_rule(model)
     if encoding is None:
         return EstimatingCounter(
-            f"Token counts are estimates (est.): there is no exact vocabulary for {model}.",
+            f"Our own token counts are estimates (est.): there is no exact vocabulary for {model}.",
             unasked_system=unasked,
         )
     return DefaultCounter(encoding)
@@ -324,7 +324,7 @@ def counting_rule(model: str) -> tuple[str | None, str]:
 
 def _of_kind(kind: str) -> EstimatingCounter | ExactCounter | RatioCounter:
     if kind == "estimate":
-        return EstimatingCounter("Token counts are estimates (est.), as chosen.")
+        return EstimatingCounter("Our own token counts are estimates (est.), as chosen.")
     if kind in PRESETS:
         ratio, per_message = PRESETS[kind]
         return RatioCounter(ratio, per_message)

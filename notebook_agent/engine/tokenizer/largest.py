@@ -67,7 +67,7 @@ class LargestCounter:
         if estimating is not None:
             self.reason = getattr(estimating, "reason", None)
         elif not alike:
-            self.reason = f"Token counts are upper estimates (est.): the backups count otherwise, {self.name}."
+            self.reason = f"Our own token counts are upper estimates (est.): the backups count otherwise, {self.name}."
         else:
             self.reason = None
         return getattr(self, attribute)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
+from notebook_agent.core.compaction import CompactionPolicy
 from notebook_agent.core.result import RunResult
 from notebook_agent.errors import SessionBusy
 from notebook_agent.notebook.arguments import CellOptions, UsageError
@@ -18,8 +19,12 @@ from notebook_agent.notebook.prepare import Plan
 from notebook_agent.notebook.report import Report
 from notebook_agent.notebook.runs import Prepared, RunVerbs
 from notebook_agent.notebook.session_map import kept_name
+from notebook_agent.notebook.tables import shorten
 
 __all__ = ["ConversationVerbs"]
+
+_PERCENT: Final = ("threshold", "emergency", "target")
+_PREVIEW_TEXT: Final = 44  # characters of a message in a preview: its row fits a notebook
 
 
 class ConversationVerbs(RunVerbs):
@@ -136,7 +141,8 @@ class ConversationVerbs(RunVerbs):
         runtime = there(self, session)
         if action == "policy" or (action is None and changes):
             policy = runtime.set_compaction(**changes) if changes else runtime.compaction
-            pairs = tuple((f, str(getattr(policy, f))) for f in type(policy).__slots__)
+            used = runtime.context_anatomy("").window
+            pairs = tuple((f, _policy_cell(policy, f, used)) for f in type(policy).__slots__)
             return Report("compaction policy", pairs, data=policy)
         if changes:
             raise UsageError(
@@ -194,6 +200,17 @@ def _pass_report(said: str, result: Any) -> Report:
     return Report(head, tuple(pairs), lines=lines, data=result)
 
 
+def _policy_cell(policy: CompactionPolicy, field: str, used: int) -> str:
+    """A field for people: percent said, and the window that the model really has."""
+    value = getattr(policy, field)
+    if field in _PERCENT and value:
+        return f"{value} %"
+    text = f"{value:,}" if type(value) is int else str(value)
+    if field == "window" and value and value != used:
+        return f"{text}, cut to the model's own {used:,}"
+    return text
+
+
 def _preview_report(preview: Any) -> Report:
     """What a pass would do, message by message; nothing was changed."""
     label = "est. " if preview.estimated else ""
@@ -214,7 +231,7 @@ def _preview_report(preview: Any) -> Report:
             r.fate,
             f"{r.tokens:,}",
             f"{r.tokens_after:,}",
-            " ".join(r.text.split())[:60],
+            shorten(r.text, _PREVIEW_TEXT),
         )
         for r in preview.rows
     )

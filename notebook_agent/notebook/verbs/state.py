@@ -221,6 +221,8 @@ def _event_line(event: AgentEvent) -> str:
     for left in ("run_id", "timestamp", "order"):
         fields.pop(left)
     inner = ", ".join(
-        f"{k}={short(str(v), 160)}" for k, v in fields.items() if v not in (None, "", {}, ())
+        f"{k}={short(str(round(v, 3) if isinstance(v, float) else v), 160)}"
+        for k, v in fields.items()
+        if v not in (None, "", {}, ())
     )
     return f"{name} {inner}".rstrip()
