@@ -38,6 +38,8 @@ PACKAGES: Final[dict[str, str]] = {
     "nh3": "rendering",
     "keyring": "keys",
     "xllamacpp": "local model",
+    "altair": "charts",
+    "scipy": "intervals of the labs",
     "mcp": "tools of MCP servers",
 }
 
@@ -208,6 +210,10 @@ def _advice(found: dict[str, Any]) -> list[str]:
         out.append("JupyterLab here has no anywidget extension; the footer is used instead.")
     if packages["nbclient"] is None or packages["nbconvert"] is None:
         out.append('For demo and lab:  pip install "notebook-agent[demo]"')
+    if packages["altair"] is None or packages["scipy"] is None:
+        out.append(
+            'For charts and intervals (notebooks 03, 06, 07):  pip install "notebook-agent[tuning]"'
+        )
     return out
 
 

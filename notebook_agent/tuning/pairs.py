@@ -90,9 +90,11 @@ def _interval(
     if max(values) - min(values) <= 1e-12 * size:  # rounding, for numbers of this size
         same = sum(values) / len(values)
         return same, same, "every input differs by the same"
-    import numpy as np  # noqa: PLC0415  # with scipy, extra: tuning
-    from scipy.stats import bootstrap  # noqa: PLC0415  # extra: tuning, slow to import
-
+    try:
+        import numpy as np  # noqa: PLC0415  # with scipy, extra: tuning
+        from scipy.stats import bootstrap  # noqa: PLC0415  # extra: tuning, slow to import
+    except ImportError:  # the difference stands without it, as a chart's table without its picture
+        return None, None, "no interval without scipy: pip install notebook-agent[tuning]"
     # The percentile interval: BCa is not defined when a resample is constant, as with few inputs.
     found: Any = bootstrap(
         (np.asarray(values),), np.mean, confidence_level=confidence, n_resamples=resamples,

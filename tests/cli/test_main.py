@@ -214,7 +214,7 @@ def test_doctor_for_a_person(monkeypatch, capsys):
 def test_doctor_says_what_is_missing(monkeypatch):
     monkeypatch.setattr(doctor, "_version", lambda _name: None)
     advice = "\n".join(doctor.facts()["advice"])
-    for word in ("notebook-agent[local]", "tiktoken", "anywidget", "notebook-agent[demo]"):
+    for word in ("agent[local]", "tiktoken", "anywidget", "agent[demo]", "agent[tuning]"):
         assert word in advice
 
 

@@ -22,6 +22,7 @@ from notebook_agent.tuning.compaction_lab import CompactionLab
 from notebook_agent.tuning.compare import compare
 from notebook_agent.tuning.facts import Context, Fact, facts_of
 from notebook_agent.tuning.material import material
+from notebook_agent.tuning.pairs import paired
 from notebook_agent.tuning.prompts import PromptLab
 from notebook_agent.tuning.scorers import Judge, exact, pydantic_model, score, scorer
 from tests.tuning.test_compaction_lab import CUT, SMALL, talk
@@ -233,6 +234,20 @@ def test_a_chart_without_altair_says_what_draws_it(runtime, monkeypatch):
     assert "<table" in shown["text/html"]
     assert set(shown) == {"text/plain", "text/html"}
     assert pretty(chart) == str(chart)
+
+
+def test_a_comparison_without_scipy_keeps_its_difference(monkeypatch):
+    real = builtins.__import__
+
+    def no_scipy(name, *rest, **more):
+        if name.startswith("scipy"):
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", no_scipy)
+    found = paired({(n, 0): 0.0 for n in range(3)}, {(n, 0): float(n) for n in range(3)})
+    assert (found.difference, found.low, found.high) == (1.0, None, None)
+    assert found.note == "no interval without scipy: pip install notebook-agent[tuning]"
 
 
 def test_runs_results_and_sessions_are_drawn_alike(runtime):
