@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import unquote
 
-__all__ = ["lone_ref", "lone_refs", "reaches_itself", "refs"]
+__all__ = ["lone_ref", "lone_refs", "lost_refs", "reaches_itself", "refs", "resolved"]
 
 # Words of a schema that hold schemas by name.
+# References that only lead to references; a chain that is longer leads nowhere.
+_MOST_HOPS: Final = 20
 _MAPS: Final = frozenset({"$defs", "definitions", "properties"})
 
 
@@ -19,6 +22,40 @@ def refs(schema: Any) -> list[str]:
         return []
     own = [schema["$ref"]] if isinstance(schema.get("$ref"), str) else []
     return own + [ref for value in schema.values() for ref in refs(value)]
+
+
+def resolved(schema: Any, root: Any) -> Any:
+    """What a local reference stands for; the schema itself where it is none, or leads nowhere."""
+    for _ in range(_MOST_HOPS):
+        if not isinstance(schema, Mapping) or not isinstance(schema.get("$ref"), str):
+            break
+        place = _at(schema["$ref"], root)
+        if place is None:
+            break
+        schema = place
+    return schema
+
+
+def _at(ref: str, root: Any) -> Any:
+    """What stands at ``#/a/b``, None where nothing does."""
+    if not ref.startswith("#"):
+        return None
+    for word in unquote(ref[1:]).split("/")[1:]:
+        word = word.replace("~1", "/").replace("~0", "~")
+        if isinstance(root, list) and word.isdecimal() and int(word) < len(root):
+            root = root[int(word)]
+        else:
+            root = root.get(word) if isinstance(root, Mapping) else None
+    return root
+
+
+def lost_refs(schema: Mapping[str, Any]) -> list[str]:
+    """References that lead nowhere in the schema; none are judged where names are given to
+    places (``$id``, ``$anchor``)."""
+    text = repr(schema)
+    if any(f"'{word}'" in text for word in ("$id", "$anchor", "$dynamicAnchor", "id")):
+        return []
+    return [ref for ref in refs(schema) if _at(ref, schema) is None]
 
 
 def reaches_itself(start: str, places: Mapping[str, Any]) -> bool:

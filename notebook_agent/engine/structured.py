@@ -23,6 +23,7 @@ from pydantic.errors import PydanticUserError
 
 from notebook_agent.core.messages import Message
 from notebook_agent.core.request import ToolSchema
+from notebook_agent.core.schema_refs import lost_refs
 from notebook_agent.engine.tools.strict import drop_nulls
 from notebook_agent.engine.tools.validate import schema_faults
 from notebook_agent.errors import ConfigError, StructuredOutputError
@@ -89,6 +90,7 @@ class OutputSchema:
     @classmethod
     def _of_json(cls, schema: Mapping[str, Any]) -> OutputSchema:
         broken = [f for f in schema_faults(schema, None) if f.startswith("the tool's own schema")]
+        broken += [f"it refers to {ref}, which is not in it" for ref in lost_refs(schema)]
         if broken or not schema:
             why = broken[0].replace("the tool's own schema", "it") if broken else "it is empty"
             raise ConfigError(f"That is no JSON Schema: {why}", field="schema")
@@ -147,20 +149,24 @@ class OutputSchema:
 
     def _fit(self, value: Any) -> tuple[bool, Any]:
         """(True, the value) or (False, faults as (path, what))."""
-        value = drop_nulls(self.schema, value)
-        prefix = "$"
-        if self.boxed:
-            if isinstance(value, dict) and set(value) == {_BOX}:
-                value, prefix = value[_BOX], f"$.{_BOX}"
-            elif self.adapter is None:
-                value = {_BOX: value}
+        if not self.boxed:
+            return self._fits(value, "$")
+        boxed = isinstance(value, dict) and set(value) == {_BOX}
+        inside = self._fits(value[_BOX], f"$.{_BOX}") if boxed else (False, [])
+        if inside[0]:
+            return inside
+        bare = self._fits(value, "$")  # the wanted value itself may have that one property
+        return inside if boxed and not bare[0] else bare
+
+    def _fits(self, value: Any, prefix: str) -> tuple[bool, Any]:
+        """As ``_fit``, of the value without its box."""
+        value = drop_nulls(self.schema, {_BOX: value} if self.boxed else value)
         if self.adapter is None:
-            if self.boxed and prefix != "$":
-                value = {_BOX: value}
             faults = schema_faults(self.schema, value)
             if not faults:
                 return True, value[_BOX] if self.boxed else value
             return False, [_split_fault(one) for one in faults]
+        value = value[_BOX] if self.boxed else value
         try:
             return True, self.adapter.validate_json(json.dumps(value))
         except ValidationError as error:
@@ -199,7 +205,9 @@ def _native(client: ModelClient, wanted: OutputSchema) -> Mapping[str, Any] | No
     return {"type": "json_schema", "name": wanted.name, "schema": wanted.schema}
 
 
-def _by_tool(_client: ModelClient, wanted: OutputSchema) -> Mapping[str, Any] | None:
+def _by_tool(client: ModelClient, wanted: OutputSchema) -> Mapping[str, Any] | None:
+    if getattr(client, "forces_tools", True) is False:
+        return None
     tool = wanted.tool()
     return {
         "type": "tool",
@@ -250,6 +258,10 @@ def format_for(
 def _values_in(text: str) -> Iterator[Any]:
     """JSON values of a reply: the whole, what a fence holds, then what stands among words."""
     bare = text.strip().removeprefix("\ufeff")
+    value, ok = _load(bare)
+    if ok:
+        yield value
+    bare = bare.rpartition("</think>")[2]  # some servers leave what was thought in the reply
     fenced = [m[2] for m in _FENCE.finditer(bare)]
     for one in (bare, *fenced):
         value, ok = _load(one)
@@ -352,7 +364,8 @@ def _rooted(schema: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
 def _is_type(given: Any) -> bool:
     if inspect.isclass(given) or dataclasses.is_dataclass(given):
         return inspect.isclass(given)
-    return typing.get_origin(given) is not None or type(given).__module__ == "typing"
+    module = type(given).__module__
+    return typing.get_origin(given) is not None or module in ("typing", "typing_extensions")
 
 
 def _name_of(given: Any) -> str:

@@ -132,6 +132,7 @@ class AnthropicMessages(HttpModelClient):
     """
 
     api: ClassVar[str] = "anthropic-messages"
+    own_paths: ClassVar[tuple[str, ...]] = ("/v1/messages", "/v1")
     models_path: ClassVar[str] = "/v1/models?limit=1000"
 
     def __init__(self, model: str, *, prompt_cache: bool = False, **given: Any) -> None:
@@ -219,9 +220,10 @@ class AnthropicMessages(HttpModelClient):
             out["tools"] = [{"name": n, "input_schema": {"type": "object"}} for n in called]
             out["tool_choice"] = {"type": "none"}
         if forced is not None:
-            out["tool_choice"] = {
-                "type": "tool", "name": forced.name, "disable_parallel_tool_use": True,
-            }  # fmt: skip
+            out["tool_choice"] = {"type": "tool", "name": forced.name}
+            if _thinks(options.extra.get("thinking")):  # then the service takes no forced call
+                out["tool_choice"] = {"type": "auto"}
+            out["tool_choice"]["disable_parallel_tool_use"] = True
         elif options.response_format is not None:
             out["output_config"] = {"format": self._format(options.response_format)}
         return out
@@ -232,6 +234,11 @@ class AnthropicMessages(HttpModelClient):
                 "response_format", self.provider, f"force the format {wanted.get('type')!r}"
             )
         return {"type": "json_schema", "schema": wanted["schema"]}
+
+
+def _thinks(given: Any) -> bool:
+    """Whether the parameter ``thinking`` switches it on."""
+    return isinstance(given, Mapping) and given.get("type") not in (None, "disabled")
 
 
 def _called(messages: Sequence[Message]) -> list[str]:

@@ -37,6 +37,7 @@ TABLE: Final[tuple[tuple[str, str, Mapping[str, Any]], ...]] = (
     ("openai|azure|openrouter", r"(openai/)?gpt-3\.5-turbo", {**_TEXT, "thinking": False, "json_schema": False, "context_window": 16_385, "max_output": 4_096}),
     ("openai|azure|openrouter", r"(openai/)?o[134](-|$)", {**_ALL, "thinking": True, "context_window": 200_000, "max_output": 100_000}),
     ("anthropic|openrouter", r"(anthropic/)?claude-(3-5|3\.5|3-haiku|3-opus)", {**_CLAUDE, "thinking": False, "json_schema": False, "context_window": 200_000, "max_output": 8_192}),
+    ("anthropic|openrouter", r"(anthropic/)?claude-(3[-.]7|(sonnet|opus)-4(-0|-2025|:|$))", {**_CLAUDE, "thinking": True, "json_schema": False, "context_window": 200_000, "max_output": 32_000}),
     ("anthropic|openrouter", r"(anthropic/)?claude-", {**_CLAUDE, "thinking": True, "context_window": 200_000, "max_output": 32_000}),
     ("gemini|openrouter", r"(models/|google/)?gemini-(2\.5|3)", {**_ALL, "thinking": True, "context_window": 1_048_576, "max_output": 65_536}),
     ("gemini|openrouter", r"(models/|google/)?gemini-(1\.5|2\.0)", {**_ALL, "thinking": False, "context_window": 1_048_576, "max_output": 8_192}),

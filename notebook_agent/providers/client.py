@@ -23,26 +23,24 @@ from notebook_agent.errors import ErrorKind, ProviderError
 from notebook_agent.providers.base import Capabilities, check_allowed
 from notebook_agent.providers.errors import from_error_object
 from notebook_agent.providers.forced_tool import turner
-from notebook_agent.providers.hints import hint_for
+from notebook_agent.providers.hints import hint_for, unsendable, unsupported, wrong_argument
 from notebook_agent.providers.http import Answer, Endpoint, Wire, bare
 from notebook_agent.providers.secret import Secret
 from notebook_agent.providers.sse import StreamCaps
 from notebook_agent.providers.transport import HttpSettings, Transport
-from notebook_agent.providers.wire import UNHEARD_OF, Decoder, bare_error, load_lenient
+from notebook_agent.providers.wire import (
+    UNHEARD_OF,
+    Decoder,
+    bare_error,
+    load_lenient,
+    looks_streamed,
+)
 
 __all__ = ["HttpModelClient", "hide", "unsupported"]
 
 # After the reply's end marker the rest of the body is a few bytes that are usually here already.
 # Reading them lets the connection be used again; a server that keeps it open is not waited for.
 _DRAIN_S: Final = 0.05
-
-
-# Words in which services say that they do not know the model, where the status is a plain 400.
-def unsupported(feature: str, who: str, what: str) -> ProviderError:
-    """The error for an option that a client cannot honour: rejected, never dropped (L7)."""
-    return ProviderError(
-        ErrorKind.UNSUPPORTED, f"{who} cannot {what}; nothing was sent.", feature=feature
-    )
 
 
 def hide(given: dict[str, Any]) -> dict[str, Any]:
@@ -74,6 +72,8 @@ class HttpModelClient:
     # Media types of a whole reply; every other answer is streamed.
     whole_types: ClassVar[frozenset[str]] = frozenset({"application/json"})
     models_path: ClassVar[str] = "/models"
+    # Ends of a base URL that requests bring themselves; people paste the whole address.
+    own_paths: ClassVar[tuple[str, ...]] = ()
     requires_network = True
 
     def __init__(
@@ -94,13 +94,17 @@ class HttpModelClient:
         address = base_url if isinstance(base_url, Secret) else Secret(base_url)
         base_url = ""
         key = Secret(key) if isinstance(key, str) else key
+        problem = wrong_argument(key, headers, capabilities)
+        if problem is not None:
+            key = headers = None
+            raise problem
         self.provider = provider or self.api
         self._model = model
         self._key = key
         self._headers = dict(headers or {})
         self._capabilities = capabilities or Capabilities()
         self._wire = Wire(
-            Endpoint.parse(address),
+            Endpoint.parse(address).without(self.own_paths),
             settings,
             secrets=self._secrets,
             client=http_client,
@@ -253,7 +257,7 @@ class HttpModelClient:
         with contextlib.suppress(ProviderError, *UNHEARD_OF):  # then it is no reply
             if document is not None and self.decoder(self._caps).whole(document, out):
                 return out, None
-        if document is None and _looks_streamed(body):
+        if document is None and looks_streamed(body):
             # A server that streams whatever it is asked, or mislabels its stream.
             decoder = self.decoder(self._caps)
             out = decoder.feed(body) + decoder.finish()
@@ -326,17 +330,27 @@ class HttpModelClient:
         headers: dict[str, str | Secret] = {"content-type": "application/json"}
         if not self._wire.settings.keep_alive:
             headers["connection"] = "close"
-        key = self._key() if callable(self._key) else self._key
+        key = self._the_key()
         if key:
+            problem = unsendable(key, self.provider)
+            if problem is not None:
+                raise self._explained(problem)
             headers.update(self.key_headers(key))
         headers.update(self.more_headers())
+        given = {name.lower() for name in self._headers}
+        headers = {name: value for name, value in headers.items() if name.lower() not in given}
         headers.update(self._headers)
         return headers
+
+    def _the_key(self) -> Secret | None:
+        """The key as it is now; white space around it is no part of it."""
+        key = self._key() if callable(self._key) else self._key
+        return Secret(key.reveal().strip()) if key else None
 
     def _secrets(self) -> tuple[Secret, ...]:
         given = [v for v in self._headers.values() if isinstance(v, Secret)]
         with contextlib.suppress(Exception):  # a key that cannot be found hides nothing
-            key = self._key() if callable(self._key) else self._key
+            key = self._the_key()
             if key:
                 given.append(key)
         return tuple(given)
@@ -372,12 +386,6 @@ class HttpModelClient:
                 key_given=self._key is not None and not callable(self._key),
             )
         return bare_error(error)
-
-
-def _looks_streamed(body: bytes) -> bool:
-    start = body[:64].lstrip(b"\xef\xbb\xbf \t\r\n")
-    events = start.startswith((b"data:", b"event:", b": ", b":\n", b":\r"))
-    return events or (start[:1] == b"{" and b"\n{" in body)  # or a document a line
 
 
 async def _drain(chunks: Any) -> None:

@@ -40,6 +40,13 @@ _ROWS: Final[tuple[_Row, ...]] = (
         False,
     ),
     _Row(
+        r"WRONG_VERSION_NUMBER",
+        ErrorKind.TRANSPORT,
+        "Cannot connect to {host}: it answers without TLS ({words}).",
+        "Give the base URL with http:// if that is meant; it is {url}",
+        False,
+    ),
+    _Row(
         r"^(\w*ConnectError|ConnectionRefusedError):",
         ErrorKind.TRANSPORT,
         "Cannot connect to {host}: {words}.",
@@ -51,7 +58,9 @@ _ROWS: Final[tuple[_Row, ...]] = (
         "The body that {host} sent does not decompress: {words}",
     ),
     _Row(
-        r"^(UnsupportedProtocol|InvalidURL|LocalProtocolError):",
+        # the last ones are Python's own words: nothing has left this machine
+        r"^(UnsupportedProtocol|InvalidURL|LocalProtocolError|Unicode\w*Error|IDNA\w*):"
+        r"|^TypeError: Header value|A-label",
         ErrorKind.BAD_REQUEST,
         "The request to {host} cannot be sent: {words}",
     ),

@@ -6,18 +6,52 @@ Source: notebook side, commands (D12); LLM turn, "Recording the outcome" (L69).
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
-from notebook_agent.errors import ErrorKind, ProviderError
+from notebook_agent.errors import ConfigError, ErrorKind, ProviderError
+from notebook_agent.providers.base import Capabilities
+from notebook_agent.providers.secret import Secret
 from notebook_agent.providers.services import SERVICES
 
-__all__ = ["hint_for"]
+__all__ = ["hint_for", "unsendable", "unsupported", "wrong_argument"]
 
 _PAGE: Final = re.compile(r"answered HTTP \d+ with an HTML page")
 _NO_MODEL: Final = re.compile(
     r"(invalid|unknown|unsupported) model|model\b.{0,80}(not found|does not exist|not supported|unknown)",
     re.IGNORECASE | re.DOTALL,
 )
+
+
+def unsupported(feature: str, who: str, what: str) -> ProviderError:
+    """The error for an option that a client cannot honour: rejected, never dropped (L7)."""
+    return ProviderError(
+        ErrorKind.UNSUPPORTED, f"{who} cannot {what}; nothing was sent.", feature=feature
+    )
+
+
+def unsendable(key: Secret, provider: str) -> ProviderError | None:
+    """Why no header can carry a key, None when one can. The text holds none of it."""
+    at = next((n for n, c in enumerate(key.reveal(), 1) if not " " <= c <= "~"), 0)
+    if not at:
+        return None
+    return ProviderError(
+        ErrorKind.AUTHENTICATION,
+        f"The key for {provider} holds a character that no key has, at place {at}: was it copied "
+        "with more than itself? Nothing was sent.",
+    )
+
+
+def wrong_argument(key: object, headers: object, capabilities: object) -> ConfigError | None:
+    """What is wrong with arguments that only fail when the first request is sent; no key is in it."""
+    if not (key is None or isinstance(key, Secret) or callable(key)):
+        kind = type(key).__name__
+        return ConfigError(field="key", value=kind, legal="a text, a Secret or a function")
+    if not (headers is None or isinstance(headers, Mapping)):
+        return ConfigError(field="headers", value=headers, legal="a mapping of names to texts")
+    if not (capabilities is None or isinstance(capabilities, Capabilities)):
+        return ConfigError(field="capabilities", value=capabilities, legal="Capabilities(...)")
+    return None
 
 
 def hint_for(

@@ -14,8 +14,8 @@ from __future__ import annotations
 import contextlib
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 from urllib.parse import unquote, urljoin, urlsplit
 
@@ -70,6 +70,11 @@ class Endpoint:
             )
         return found
 
+    def without(self, endings: Sequence[str]) -> Endpoint:
+        """The endpoint without the first of these ends of a path: what requests add themselves."""
+        found = next((one for one in endings if self.url.endswith(one)), "")
+        return replace(self, url=self.url.removesuffix(found)) if found else self
+
     @property
     def basic(self) -> Secret:
         """The user part as a Basic authorization has it, empty where there is none."""
@@ -86,14 +91,17 @@ class Endpoint:
         )
 
 
-def _taken_apart(base_url: str) -> Endpoint | None:
+def _taken_apart(base_url: object) -> Endpoint | None:
+    if not isinstance(base_url, str):
+        return None
     try:
         parts = urlsplit(base_url.strip())
         port = parts.port
         hostname = parts.hostname or ""
     except ValueError:
         return None
-    if parts.scheme not in ("http", "https") or not hostname:
+    blank = any(c.isspace() for c in parts.netloc)
+    if parts.scheme not in ("http", "https") or not hostname or blank:
         return None
     shown = f"[{hostname}]" if ":" in hostname else hostname
     host = shown if port is None else f"{shown}:{port}"

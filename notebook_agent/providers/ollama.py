@@ -87,6 +87,7 @@ class Ollama(HttpModelClient):
     """
 
     api: ClassVar[str] = "ollama"
+    own_paths: ClassVar[tuple[str, ...]] = ("/api/chat", "/api", "/v1")
     models_path: ClassVar[str] = "/api/tags"
     whole_types: ClassVar[frozenset[str]] = frozenset()
 

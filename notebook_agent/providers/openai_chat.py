@@ -158,6 +158,7 @@ class OpenAIChat(HttpModelClient):
     """
 
     api: ClassVar[str] = "openai-chat"
+    own_paths: ClassVar[tuple[str, ...]] = ("/chat/completions",)
 
     def __init__(self, model: str, *, dialect: Dialect | None = None, **given: Any) -> None:
         super().__init__(model, **hide(given))
@@ -224,6 +225,11 @@ class OpenAIChat(HttpModelClient):
         if request.system:
             pieces.insert(0, encode_json({"role": "system", "content": request.system}))
         return msgspec.Raw(b"[" + b",".join(pieces) + b"]")
+
+    @property
+    def forces_tools(self) -> bool:
+        """Whether a call can be demanded; DeepSeek's thinking models refuse that."""
+        return not (self.provider == "deepseek" and "reasoner" in self._model)
 
     def _strict(self, options: RequestOptions) -> bool:
         constraint = options.tool_constraint

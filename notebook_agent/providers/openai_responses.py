@@ -129,6 +129,7 @@ class OpenAIResponses(HttpModelClient):
     """
 
     api: ClassVar[str] = "openai-responses"
+    own_paths: ClassVar[tuple[str, ...]] = ("/responses",)
 
     def __init__(self, model: str, **given: Any) -> None:
         super().__init__(model, **hide(given))

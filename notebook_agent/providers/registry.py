@@ -15,16 +15,20 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import os
 import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from notebook_agent.errors import ConfigError
-from notebook_agent.providers.base import ModelClient
+from notebook_agent.providers.base import Capabilities, ModelClient
 from notebook_agent.providers.keys import KeyStore
 from notebook_agent.providers.secret import Secret
+from notebook_agent.providers.service_options import (
+    base_url_of,
+    check_options,
+    known_capabilities,
+)
 from notebook_agent.providers.services import FORMATS, GUESSES, SERVICES, Service
 
 if TYPE_CHECKING:
@@ -46,7 +50,7 @@ GROUP: Final = "notebook_agent.providers"
 _BUILT_IN: Final = ("local", "scripted")
 _LOCAL_DEFAULT: Final = "smollm2"
 _SCRIPTED_DEFAULT: Final = "scripted"
-_ADDRESS: Final = re.compile(r"(?:([a-z-]+)\+)?(https?://[^#]+)(?:#(.*))?")
+_ADDRESS: Final = re.compile(r"(?:([a-z-]+)\+)?((?i:https?)://[^#]+)(?:#(.*))?", re.DOTALL)
 
 _keys: Final = KeyStore()
 _aliases: Final[dict[str, str]] = {}
@@ -74,7 +78,8 @@ def alias(name: str, target: str | None) -> None:
     if target is None:
         _aliases.pop(name, None)
         return
-    if not name or ":" in name or any(c.isspace() for c in name) or name == target:
+    texts = isinstance(name, str) and isinstance(target, str) and bool(target.strip())
+    if not texts or not name or ":" in name or any(c.isspace() for c in name) or name == target:
         raise ConfigError(
             f"An alias is one word without a colon, and not its own target; {name!r} is none.\n"
             "Type:  %agent alias fast openai:gpt-4.1-mini",
@@ -127,7 +132,8 @@ def model(name: str, **options: Any) -> ModelClient:
         name: ``provider:name``, an alias, or an address with ``#name``.
         options: For the client: ``base_url``, ``key``, ``api``, ``headers``, ``capabilities``,
             ``settings``, ``http_client``, ``transport``. ``api`` with ``base_url`` asks any
-            service of a known wire format.
+            service of a known wire format. ``capabilities`` is a ``Capabilities``, or a mapping of
+            what is known better than the table does: ``{"vision": True}``.
 
     Returns:
         A new client.
@@ -231,7 +237,7 @@ def _no_model(provider: str) -> ConfigError:
 
 
 def _unknown_provider(provider: str, bare: str) -> ConfigError:
-    close = difflib.get_close_matches(provider, providers(), n=1, cutoff=0.7)
+    close = difflib.get_close_matches(provider.lower(), providers(), n=1, cutoff=0.7)
     meant = f" Did you mean {close[0]}?" if close else f" There are: {', '.join(providers())}."
     return ConfigError(
         f"There is no provider {provider!r}.{meant}\n"
@@ -267,10 +273,11 @@ def _of_service(provider: str, service: Service, bare: str, options: dict[str, A
     base_url = given.pop("base_url", None) or _base_url(provider, service, bare)
     if "key" not in given:
         given["key"] = _key_of(provider, service)
-    if "capabilities" not in given:
-        capabilities_of = _load("notebook_agent.providers.capabilities", "capabilities_of")
-        given["capabilities"] = capabilities_of(provider, bare)
-    made: ModelClient = _load(*FORMATS[api])(bare, base_url=base_url, provider=provider, **given)
+    if not isinstance(given.get("capabilities"), Capabilities):
+        given["capabilities"] = known_capabilities(provider, bare, given.get("capabilities"))
+    kind = _load(*FORMATS[api])
+    check_options(kind, f"{provider}:{bare}", given)
+    made: ModelClient = kind(bare, base_url=base_url, provider=provider, **given)
     return made
 
 
@@ -291,39 +298,16 @@ def _key_of(provider: str, service: Service) -> Callable[[], Secret | None]:
 def _base_url(provider: str, service: Service, bare: str) -> str | Secret:
     if provider in _address_of:
         return _address_of[provider]
-    found = next((os.environ[n].strip() for n in service.base_env if os.environ.get(n)), "")
-    if provider == "ollama" and found:
-        return _ollama_host(found)
-    if provider == "azure" and found:
-        version = os.environ.get("AZURE_OPENAI_API_VERSION", "").strip()
-        if version:
-            return f"{found.rstrip('/')}/openai/deployments/{bare}?api-version={version}"
-        return found if "/openai/v1" in found else f"{found.rstrip('/')}/openai/v1"
-    if not (found or service.base_url):
-        variable = service.base_env[0] if service.base_env else "base_url"
-        raise ConfigError(
-            f"The address of {provider} is not set: {variable} is empty.\n"
-            f"Type:  %env {variable}=https://...",
-            field="base_url",
-            value=provider,
-        )
-    return found or service.base_url
-
-
-def _ollama_host(value: str) -> str:
-    """OLLAMA_HOST as Ollama reads it: scheme and port optional, 0.0.0.0 = this machine."""
-    scheme, _, rest = value.rpartition("://")
-    host, _, path = rest.partition("/")
-    if not re.search(r":[0-9]+$", host):
-        host += ":443" if scheme == "https" else ":80" if scheme == "http" else ":11434"
-    host = re.sub(r"^(0\.0\.0\.0|\[::\])?:", "127.0.0.1:", host)
-    return f"{scheme or 'http'}://{host}/{path}".rstrip("/")
+    return base_url_of(provider, service, bare)
 
 
 def _at_address(address: re.Match[str], options: dict[str, Any]) -> ModelClient:
     """A model of a service given by its address; the service gets a name of its own."""
     api, base_url, bare = address.groups()
     api = options.get("api") or api or "openai-chat"
+    bare, base_url = (bare or "").strip(), base_url.strip()
+    if "?" not in base_url:
+        base_url = base_url.rstrip("/")
     if not bare:
         raise ConfigError(
             "The model behind an address is not named.\n"
@@ -332,9 +316,9 @@ def _at_address(address: re.Match[str], options: dict[str, Any]) -> ModelClient:
         )
     # The name holds nothing secret: user part and query of the address stay out of it.
     url = Secret(base_url)
-    host = re.sub(r"^https?://(?:[^/@]*@)?([^/?#]+).*$", r"\1", base_url)
+    host = re.sub(r"^https?://(?:[^/@]*@)?([^/?#]+).*$", r"\1", base_url, flags=re.IGNORECASE)
     base_url = ""
-    name = first = "at-" + re.sub(r"[^a-z0-9.]+", "-", host.lower()).strip("-")
+    name = first = "at-" + re.sub(r"[^\w.]+", "-", host.lower()).strip("-")
     service = Service(api, "", needs_key=False)
     count = 1
     while name in _addresses and (
@@ -342,8 +326,14 @@ def _at_address(address: re.Match[str], options: dict[str, Any]) -> ModelClient:
     ):
         count += 1
         name = f"{first}-{count}"
+    known = name in _addresses
     _addresses[name], _address_of[name] = service, url
-    return _of_service(name, service, bare, options)
+    try:
+        return _of_service(name, service, bare, options)
+    except BaseException:
+        if not known:  # what cannot be asked is no provider
+            del _addresses[name], _address_of[name]
+        raise
 
 
 @lru_cache(maxsize=1)

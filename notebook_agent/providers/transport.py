@@ -18,9 +18,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 from urllib.request import getproxies
 
+from notebook_agent.errors import ErrorKind, ProviderError
 from notebook_agent.providers.base import READ_GAP_S
 
 if TYPE_CHECKING:
@@ -142,6 +143,8 @@ class _HttpxStream:
 # httpx and httpx2 log the URL of each request and keep it in their errors. Their transport sends
 # this extension's path instead, so what is secret in it is in neither.
 _IDLE_EXPIRY_S: Final = 30.0
+# What may stand in a query as it is; everything else is encoded.
+_QUERY: Final = "%!$&'()*+,;=:@/?-._~[]"
 _KNOWS_EXTENSIONS: Final = ("httpx", "httpx2")
 
 
@@ -193,6 +196,7 @@ class HttpxTransport:
         if known:
             extensions: dict[str, Any] = {"timeout": self._timeout()}
             more["extensions"] = extensions
+            query = quote(query, safe=_QUERY)
             if query and sys.platform != "emscripten":
                 extensions["target"] = f"{urlsplit(url).path}?{query}".encode("ascii")
                 query = ""
@@ -243,13 +247,30 @@ class HttpxTransport:
         )
         mounts: dict[str, httpx.AsyncBaseTransport | None] = {}
         # Loopback never goes through a proxy; other hosts do when the usual variables say so.
-        if self._host and (loopback or not _proxies()):
+        direct = bool(self._host) and (loopback or not _proxies())
+        if direct:
             host = f"[{self._host}]" if ":" in self._host else self._host
             mounts[f"all://{host}"] = DirectTransport(
                 verify, keep_alive=idle, expiry_s=_IDLE_EXPIRY_S
             )
+        try:
+            return self._client(httpx, verify, mounts, idle, trust_env=not direct)
+        except (ImportError, ValueError, httpx.InvalidURL) as error:
+            if direct:
+                raise
+            words = " ".join(str(error).split())[:200]
+        raise ProviderError(
+            ErrorKind.BAD_REQUEST,
+            f"The proxy settings of the environment cannot be used: {words}. Nothing was sent.",
+            hint="Proxies come from HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY.",
+        )
+
+    def _client(self, httpx: Any, verify: Any, mounts: Any, idle: int, *, trust_env: bool) -> Any:
+        """httpx's own; the environment's proxies are read only where one may be used."""
+        s = self._settings
         return httpx.AsyncClient(
             follow_redirects=False,
+            trust_env=trust_env,
             timeout=httpx.Timeout(None, connect=s.connect_timeout_s),
             limits=httpx.Limits(
                 max_connections=None,
@@ -280,7 +301,7 @@ def _proxies() -> bool:
 
 
 def _certificates() -> tuple[str | None, str | None]:
-    return os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    return os.environ.get("SSL_CERT_FILE") or None, os.environ.get("SSL_CERT_DIR") or None
 
 
 @lru_cache(maxsize=4)
@@ -290,6 +311,15 @@ def _ssl_context(file: str | None, folder: str | None) -> ssl.SSLContext:
 
     import httpx  # noqa: PLC0415  # see _make
 
-    if file or folder:
-        return ssl.create_default_context(cafile=file, capath=folder)
-    return httpx.create_ssl_context()
+    try:
+        if file or folder:
+            return ssl.create_default_context(cafile=file, capath=folder)
+        return httpx.create_ssl_context()
+    except OSError as error:  # ssl.SSLError is one
+        words = error.strerror or str(error)
+    raise ProviderError(
+        ErrorKind.BAD_REQUEST,
+        f"The certificates of {file or folder or 'this machine'} cannot be read: {words}. "
+        "Nothing was sent.",
+        hint="They are named by SSL_CERT_FILE and SSL_CERT_DIR.",
+    )

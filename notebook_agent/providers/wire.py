@@ -41,6 +41,7 @@ __all__ = [
     "call_arguments",
     "decode_lenient",
     "load_lenient",
+    "looks_streamed",
     "mapping",
     "usage_int",
 ]
@@ -353,3 +354,10 @@ class StreamDecoder:
 
 
 _STEERS = frozenset(reason.value for reason in StopReason)
+
+
+def looks_streamed(body: bytes) -> bool:
+    """Whether the body of a reply that should be whole is a stream."""
+    start = body[:64].lstrip(b"\xef\xbb\xbf \t\r\n")
+    events = start.startswith((b"data:", b"event:", b": ", b":\n", b":\r"))
+    return events or (start[:1] == b"{" and b"\n{" in body)  # or a document a line

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from notebook_agent.core.schema_refs import lone_ref
+from notebook_agent.core.schema_refs import lone_ref, resolved
 
 __all__ = ["drop_nulls", "strict_schema"]
 
-# References that only lead to references; a chain that is longer leads nowhere.
+# Choices that only lead to choices; what is deeper is not looked for.
 _MOST_HOPS: Final = 20
 
 
@@ -107,31 +107,16 @@ def drop_nulls(schema: Any, value: Any, root: Any = None) -> Any:
     for key, one in value.items():
         own = properties.get(key, free)
         optional = key in properties and own is not None and key not in required
-        if one is None and optional and not _takes_null(_resolved(own, root)):
+        if one is None and optional and not _takes_null(resolved(own, root)):
             continue
         out[key] = drop_nulls(own, one, root)
     return out
 
 
-def _resolved(schema: Any, root: Any) -> Any:
-    """What a local reference stands for; the schema itself where it is none, or leads nowhere."""
-    for _ in range(_MOST_HOPS):
-        if not isinstance(schema, Mapping) or not isinstance(schema.get("$ref"), str):
-            break
-        place: Any = root
-        for word in schema["$ref"].removeprefix("#").split("/")[1:]:
-            word = word.replace("~1", "/").replace("~0", "~")
-            place = place.get(word) if isinstance(place, Mapping) else None
-        if place is None or not schema["$ref"].startswith("#"):
-            break
-        schema = place
-    return schema
-
-
 def _meant(schema: Any, value: Any, root: Any, hops: int = 0) -> Any:
     """The schema that a value is of: behind references, and the first of several that has the
     value's shape and knows its keys."""
-    schema = _resolved(schema, root)
+    schema = resolved(schema, root)
     if not isinstance(schema, Mapping) or not isinstance(value, (list, Mapping)):
         return schema
     if hops > _MOST_HOPS:
