@@ -159,26 +159,6 @@ class ProviderError(AgentError):
         self.should_retry = should_retry
         self.hint = hint
 
-    def reworded(self, message: str, as_class: type[ProviderError] | None = None) -> ProviderError:
-        """The same failure in other words.
-
-        Args:
-            message: The new words.
-            as_class: What the new error is; None is the plain class.
-        """
-        return (as_class or ProviderError)(
-            self.kind,
-            message,
-            status=self.status,
-            retry_after=self.retry_after,
-            feature=self.feature,
-            overflow=self.overflow,
-            quota=self.quota,
-            error_type=self.error_type,
-            should_retry=self.should_retry,
-            hint=self.hint,
-        )
-
     @property
     def is_retryable(self) -> bool:
         """Whether another attempt may help (L69, B38)."""
