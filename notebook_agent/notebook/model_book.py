@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from notebook_agent.core.interpolate import known_as
 from notebook_agent.errors import ConfigError
+from notebook_agent.notebook.option import nearest
 from notebook_agent.providers.base import ModelClient, full_name
 
 __all__ = ["SCRIPTED_HINT", "LiveNames", "ModelBook", "is_address", "without_keys"]
@@ -142,10 +143,16 @@ class ModelBook:
     def _own(self, variable: str) -> ModelClient:
         value = self._namespace.get(known_as(variable, self._namespace))
         if not isinstance(value, ModelClient):
-            raise ConfigError(
-                f"@{variable} is no model: a variable of this notebook that holds a client.\n"
-                "Type:  %agent models"
-            )
+            if value is None:
+                held = f"there is no variable {variable!r} in this notebook"
+            else:
+                held = f"the variable holds {type(value).__name__}, no model"
+            mine = [
+                n for n, v in self._namespace.items() if isinstance(v, ModelClient) and n[0] != "_"
+            ]
+            close = nearest(variable, mine) or next(iter(mine), None)
+            typed = f"@{close}" if close else "local"
+            raise ConfigError(f"@{variable}: {held}.\nType:  %agent model {typed}")
         self.add(value)
         return value
 

@@ -232,6 +232,11 @@ def _value(command: str, words: Sequence[str], option: Option, given: Any) -> An
                 raise bad("names parted by commas" if not wrong else f"{_one_of(option)}")
             return names
         case "choice":
+            if given not in option.choices and not option.flags:
+                raise UsageError(
+                    f"{command} takes {_either(option.choices)}; {_shown(given)} is none.\n"
+                    f"Type:  {_repaired(command, words, option, given)}"
+                )
             if given not in option.choices:
                 raise bad(_one_of(option))
             return given
@@ -245,6 +250,12 @@ def _value(command: str, words: Sequence[str], option: Option, given: Any) -> An
 
 def _one_of(option: Option) -> str:
     return f"one of {', '.join(option.choices)}"
+
+
+def _either(choices: Sequence[str]) -> str:
+    """``a``, ``a or b``, ``a, b or c``."""
+    *others, last = choices
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _pair(text: str, bad: Callable[[str], UsageError]) -> tuple[str, Any]:

@@ -109,7 +109,8 @@ def find_broken(state: SessionState, run_id: str | None, *, force: bool) -> Brok
     """
     store, session = state.store, state.session
     if run_id is None:
-        left = [run for run in store.list_runs(session.id) if not run.status.terminal]
+        runs = store.list_runs(session.id) if state.known() else ()  # a new one is not stored yet
+        left = [run for run in runs if not run.status.terminal]
         if not left:
             raise ConfigError(
                 "There is no run to resume in this session.\nStored sessions:  %agent session list",
@@ -118,7 +119,7 @@ def find_broken(state: SessionState, run_id: str | None, *, force: bool) -> Brok
             )
         run_id = left[-1].id
     run = store.get_run(run_id)
-    known = {one.id for one in store.list_runs(session.id)}
+    known = {one.id for one in store.list_runs(session.id)} if state.known() else set()
     if run is None or run_id not in known:
         raise ConfigError(
             f"There is no run {run_id!r} in session {session.name!r}.\n"

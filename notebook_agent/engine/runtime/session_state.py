@@ -97,7 +97,7 @@ class SessionState:
         Raises:
             StoreError: The log cannot be read.
         """
-        if not self._known():  # nobody has written to it, and looking creates nothing
+        if not self.known():  # nobody has written to it, and looking creates nothing
             return
         if not self.store.list_messages(self.session.id, after=self.conversation.upto):
             return
@@ -163,7 +163,7 @@ class SessionState:
         """
         if count < 1:
             raise ConfigError(field="undo", value=count, legal="1 run or more")
-        if not self._known():
+        if not self.known():
             return ()
         runs = self._conversing()[-count:]
         if not runs:
@@ -179,18 +179,18 @@ class SessionState:
             StoreError: It could not be written.
         """
         if hard:
-            if self._known():
+            if self.known():
                 self.store.delete_session(self.session.id)
             self._stored = False
             self.session.runs.clear()
             self.conversation.replace([])
             self.conversation.upto = 0
             return
-        if self._known():
+        if self.known():
             self.append([self.entry("reset", meta={"hard": False})])
         self.conversation.replace([])
 
-    def _known(self) -> bool:
+    def known(self) -> bool:
         """Whether the store has the session; nothing is created."""
         return self._stored or self.store.get_session(self.session.id) is not None
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from notebook_agent.core.compaction import CompactionPolicy
 from notebook_agent.core.result import RunResult
 from notebook_agent.errors import SessionBusy
-from notebook_agent.notebook.arguments import CellOptions, UsageError
+from notebook_agent.notebook.arguments import CellOptions, UsageError, nearest
 from notebook_agent.notebook.looking import there
 from notebook_agent.notebook.prepare import Plan
 from notebook_agent.notebook.report import Report
@@ -90,13 +90,19 @@ class ConversationVerbs(RunVerbs):
         if not table:
             return Report("no stored sessions", lines=(f"current: {self.current}, no run yet",))
         header = ("name", "runs", "messages", "changed (UTC)", "id", "")
-        return Report("", header=header, rows=table, data=rows)
+        here = self._runtimes.get(self.current)
+        new = here is None or all(row.id != here.session.id for row in rows)
+        line = (f"current: {self.current}, no run yet",) if new else ()
+        return Report("", header=header, rows=table, lines=line, data=rows)
 
     def _load(self, name: str) -> Report:
-        if name in self._runtimes:  # of this kernel: just go there
+        here = self._runtimes.get(name)
+        store = self.existing_store()
+        stored = store is not None and store.find_session(name) is not None
+        if here is not None and (here.session.runs or not stored):  # of this kernel: just go there
             self.current = name
-            return self._loaded(self._runtimes[name])
-        runtime = self._make_runtime(name)
+            return self._loaded(here)
+        runtime = here or self._make_runtime(name)  # one that has no run yet takes the stored one
         session = runtime.load_session(name)
         there = self._runtimes.get(session.name)
         if there is not None and there.active is not None:
@@ -111,23 +117,37 @@ class ConversationVerbs(RunVerbs):
             f"session {session.name!r}: {len(session.runs)} runs, {len(session.history)} messages"
         )
         broken = runtime.status().resumable if runtime.active is None else ()
-        hint = (f"A run was broken off. Go on with:  %agent resume {broken[0]}",) if broken else ()
-        return Report(line, lines=hint)
+        hints = [f"A run was broken off. Go on with:  %agent resume {broken[0]}"] if broken else []
+        alike = self._alike(session.name, session.id)
+        if alike:
+            hints.append(
+                f"{alike} more stored under that name; load one by its id:  %agent session list"
+            )
+        return Report(line, lines=tuple(hints))
+
+    def _alike(self, name: str, but: str) -> int:
+        """How many other stored sessions have that name: every kernel begins a ``default``."""
+        store = self.existing_store()
+        rows = () if store is None else store.list_sessions()
+        return sum(row.name == name and row.id != but for row in rows)
 
     def _delete(self, name: str) -> Report:
         from notebook_agent.engine.runtime.session_state import find  # noqa: PLC0415  # with the engine, at use
 
         store = self.store()
         row = find(store, name)
+        alike = self._alike(row.name, row.id)
+        rest = f"; {alike} more of that name stay" if alike else ""
+        said = Report(f"session {row.name!r} is deleted: {row.id}, {row.run_count} runs{rest}")
         for key, runtime in list(self._runtimes.items()):
             if runtime.session.id == row.id:
                 runtime.reset(hard=True)
                 del self._runtimes[key]
                 if self.current == key:
                     self.current = "default"
-                return Report(f"session {row.name!r} is deleted")
+                return said
         store.delete_session(row.id)
-        return Report(f"session {row.name!r} is deleted")
+        return said
 
     # ---- compaction --------------------------------------------------------------------------
 
@@ -140,6 +160,13 @@ class ConversationVerbs(RunVerbs):
         """Compact now, preview a pass, or show and change the policy."""
         runtime = there(self, session)
         if action == "policy" or (action is None and changes):
+            for name, value in (changes or {}).items():
+                if name not in CompactionPolicy.__slots__:
+                    close = nearest(name, CompactionPolicy.__slots__) or "threshold"
+                    raise UsageError(
+                        f"A compaction policy has no {name!r}; its fields:  %agent compact policy\n"
+                        f"Type:  %agent compact policy {close}={value}"
+                    )
             policy = runtime.set_compaction(**changes) if changes else runtime.compaction
             used = runtime.context_anatomy("").window
             pairs = tuple((f, _policy_cell(policy, f, used)) for f in type(policy).__slots__)

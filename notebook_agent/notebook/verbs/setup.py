@@ -215,7 +215,13 @@ class SetupVerbs(RunVerbs):
 
     def config(self) -> Report:
         """All settings, and the front end guessed and proven."""
-        pairs = [(k, without_keys(repr(v))) for k, v in self.settings.pairs().items()]
+        from notebook_agent.notebook.magics import AgentMagics  # noqa: PLC0415  # it imports this
+
+        told = AgentMagics.class_traits()
+        pairs = [
+            (k, f"{without_keys(repr(v)):<6}  {told[k].help if k in told else ''}".rstrip())
+            for k, v in self.settings.pairs().items()
+        ]
         front = guess(self.shell)
         hello = proven()
         pairs.append(("front end guessed", f"{front.name} ({front.sign}), shown by {front.sink}"))

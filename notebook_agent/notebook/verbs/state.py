@@ -42,6 +42,8 @@ class StateVerbs(RunVerbs):
             pairs.append(("runs", f"{len(runs)}{self._last_line(runs)}"))
             pairs.append(("history", f"{len(runtime.session.history)} messages"))
             pairs.append(("store", runtime.store.location))
+        else:
+            pairs.append(("verbs", "%agent help"))
         options = {
             k: v for k, v in [("model", self.options.model), *self.options.extra.items()] if v
         }
