@@ -1,7 +1,6 @@
-"""A recorded run as a model and as tools: it says and does again what the run file holds.
+"""A recorded run as a model: it says again what the run file holds.
 
-Nothing leaves the process: replies come from the file's messages, tool results from its
-executions, and no tool of the user runs a second time.
+Nothing leaves the process: replies come from the file's messages.
 
 Source: Turn FSM, "Determinism" (B59); LLM turn, "Two paths, one entry point" (L8).
 """
@@ -11,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -20,18 +19,26 @@ from notebook_agent.core import events as e
 from notebook_agent.core import outcomes as o
 from notebook_agent.core.messages import Message, TextPart, ToolCallPart
 from notebook_agent.core.request import RequestOptions, StreamRequest
-from notebook_agent.core.response import ChatResponse
+from notebook_agent.core.response import ChatResponse, Usage
+from notebook_agent.core.session import RunEventRecord
+from notebook_agent.core.trim import SUMMARY_PREFIX
 from notebook_agent.core.turn_fsm import TurnState
 from notebook_agent.engine.cancel import CancelSignal
-from notebook_agent.engine.store.base import ToolExecution
+from notebook_agent.engine.failures import reworded
 from notebook_agent.engine.store.run_file import RunBundle
-from notebook_agent.engine.tools import Tool
-from notebook_agent.engine.tools.calls import ErrorAsIs
-from notebook_agent.engine.tools.output import Output
 from notebook_agent.errors import AgentError, ErrorKind, ProviderError
 from notebook_agent.providers.base import Capabilities
 
-__all__ = ["Player", "RecordedCall", "Recording", "as_final", "calls_of", "recorded_tools"]
+_SOON_S: Final = 1e-4  # seconds before a rate limit is tried again
+
+__all__ = [
+    "Player",
+    "RecordedCall",
+    "Recording",
+    "as_final",
+    "calls_of",
+    "pass_of",
+]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,12 +70,9 @@ def calls_of(bundle: RunBundle) -> list[RecordedCall]:
     messages = {m.message.id: m.message for m in bundle.messages if m.message is not None}
     served = {turn.turn: turn for turn in bundle.run.turns}
     partial = {one.turn.turn: one.turn.output for one in bundle.run.unserved}
-    failures: dict[int, deque[ev.AttemptFailed]] = {}
-    for event in bundle.events:
-        if isinstance(event, ev.AttemptFailed):
-            failures.setdefault(event.turn, deque()).append(event)
+    failures = [event for event in bundle.events if isinstance(event, ev.AttemptFailed)]
     calls: list[RecordedCall] = []
-    for record in bundle.records:
+    for record in reversed(bundle.records):
         if record.state is not TurnState.CALLING_MODEL or record.outcome is None:
             continue
         call = RecordedCall(turn=record.turn)
@@ -90,21 +94,66 @@ def calls_of(bundle: RunBundle) -> list[RecordedCall]:
                 call.partial_text = partial.get(record.turn, "")
             case _:
                 call.partial_text = partial.get(record.turn, "")
-        _take_attempts(call, failures.get(record.turn, deque()))
+        began = min((event.order for event in record.events), default=0)
+        own = [f for f in failures if f.turn == record.turn and f.order >= began]
+        failures = [f for f in failures if f not in own]
+        _take_attempts(call, own)
         calls.append(call)
+    calls.reverse()  # a turn's last call takes what came after it began, an earlier one the rest
     return calls
 
 
-def _take_attempts(call: RecordedCall, failures: deque[ev.AttemptFailed]) -> None:
-    """The failed attempts of this call: up to the one that no other attempt followed."""
-    while failures:
-        one = failures.popleft()
-        if one.next_step == "retry":
-            call.failed.append(one)
-            continue
-        if call.response is not None and call.response.rescued:
-            call.rescue = one
-        return
+def _take_attempts(call: RecordedCall, failures: Sequence[ev.AttemptFailed]) -> None:
+    """The failed attempts of this call: those that another one followed, of the ladder or of the
+    router, and the one that the rescue followed."""
+    own = list(failures)
+    if own and call.response is not None and call.response.rescued:
+        call.rescue = own.pop()
+    elif own and call.response is None and own[-1].next_step != "retry":
+        own.pop()  # the call's own end
+    call.failed.extend(own)
+
+
+@dataclass(slots=True, kw_only=True)
+class RecordedPass:
+    """A compaction pass: the summary that was stored, None when none was, and what each request
+    to the summariser used."""
+
+    text: str | None = None
+    spent: deque[Usage] = field(default_factory=deque)
+
+    def reply(self) -> ChatResponse:
+        """The summariser's next reply. A history too long for one request is summarised in
+        pieces: only the last reply is in the log, and it is what the last piece must give again.
+
+        Raises:
+            AgentError: It gave none.
+        """
+        usage = self.spent.popleft() if self.spent else None
+        if self.text is None and usage is None:
+            raise AgentError("The recording has no summary here.")
+        refused = "notes" if self.spent else ""  # the last one was not stored (P05)
+        said = refused if self.text is None else self.text
+        return ChatResponse(Message.assistant(said), usage=usage)
+
+
+def pass_of(bundle: RunBundle, record: RunEventRecord | None) -> RecordedPass:
+    """The pass that a record tells of."""
+    found = RecordedPass()
+    if record is None:
+        return found
+    used = (
+        Usage.from_json(event.usage)
+        for event in record.events
+        if isinstance(event, ev.UsageRecorded) and event.purpose == "summary"
+    )
+    found.spent.extend(usage for usage in used if usage is not None)
+    if isinstance(record.outcome, o.CompactionTriggered):
+        wanted = record.outcome.result.get("summary_id")
+        said = {m.message.id: m.message for m in bundle.messages if m.message is not None}
+        if wanted in said:
+            found.text = said[wanted].text_content().removeprefix(SUMMARY_PREFIX)
+    return found
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,19 +162,28 @@ class Recording:
 
     Attributes:
         calls: Still to be served.
-        summaries: Texts of the compactions that were applied, still to come.
-        summarising: A compaction pass is under way.
+        summary: The compaction pass that is under way, None while there is none.
         cancel: Fired where the recorded run was stopped.
         sleep: ``await sleep(seconds)``.
         speed: 1.0 = the recorded pace, 2.0 = twice as fast, None = without waiting.
+        router: The router owns the transport's retries: each of its tries is one attempt, and
+            only a rate limit is tried again inside it (3.3 #1).
     """
 
     calls: deque[RecordedCall]
     cancel: CancelSignal
     sleep: Callable[[float], Awaitable[Any]]
-    summaries: deque[str] = field(default_factory=deque)
-    summarising: bool = False
+    summary: RecordedPass | None = None
     speed: float | None = None
+    router: bool = False
+
+    def failure(self, failed: ev.AttemptFailed) -> ProviderError:
+        """An attempt's failure, of a kind that has the same step after it again."""
+        if self.router and failed.next_step == "retry":
+            return ProviderError(
+                ErrorKind.RATE_LIMITED, failed.cause, status=429, retry_after=_SOON_S
+            )
+        return ProviderError(ErrorKind.TRANSPORT, failed.cause)
 
     def current(self) -> RecordedCall:
         """The call that is being served.
@@ -211,7 +269,7 @@ class Player:
                 if not isinstance(event, e.PartStop):
                     yield event
             if failed is not None:
-                raise ProviderError(ErrorKind.TRANSPORT, failed.cause)
+                raise recording.failure(failed)
             await recording.end(call)
         assert call.response is not None
         recording.calls.popleft()
@@ -232,13 +290,11 @@ class Player:
         """
         del request, options
         recording = self._recording
-        if recording.summarising:
-            if not recording.summaries:
-                raise AgentError("The recording has no summary here.")
-            # a history too long for one request is summarised in pieces: only the last reply
-            # is in the log, and it is what the last piece must give again
-            return ChatResponse(Message.assistant(recording.summaries[0]))
+        if recording.summary is not None:
+            return recording.summary.reply()
         call = recording.current()
+        if call.failed:  # unstreamed, and the router tried again
+            raise recording.failure(call.failed.popleft())
         if call.response is None:
             await recording.end(call)
         assert call.response is not None
@@ -255,7 +311,7 @@ def as_final(error: AgentError) -> AgentError:
     if not isinstance(error, ProviderError):
         return error
     text = error.message.partition("\nGave up after")[0]  # the ladder says it again itself
-    final = error.reworded(text, _FINAL)
+    final = reworded(error, text, _FINAL)
     final.partial_text = error.partial_text
     return final
 
@@ -304,46 +360,3 @@ def _call_lane(index: int, key: str, name: str, raw: str) -> Iterator[e.StreamEv
     for at in range(0, len(raw), 16):
         yield e.IndexedDelta(index, e.InputJson(raw[at : at + 16]))
     yield e.PartStop(index)
-
-
-# -- tools ----------------------------------------------------------------------------------
-
-
-def recorded_tools(names: Sequence[str], executions: Sequence[ToolExecution]) -> list[Tool]:
-    """Tools of these names that give back the recorded results; none of them does anything.
-
-    A call is known by its tool and arguments; equal calls, and those of a redacted file, get
-    their results in order.
-    """
-    return [_RecordedTool(name=name, fn=_answer(name, executions)) for name in names]
-
-
-def _answer(name: str, executions: Sequence[ToolExecution]) -> Callable[..., Any]:
-    left = [one for one in executions if one.tool_name == name]
-
-    async def answer(**given: Any) -> Output:
-        if not left:
-            raise LookupError("the recording has no result for this call")
-        wanted = _canonical(json.dumps(given))
-        one = next((x for x in left if _canonical(x.arguments) == wanted), left[0])
-        left.remove(one)
-        if one.is_error:
-            raise ErrorAsIs(one.result)
-        return Output(one.result, one.images)
-
-    return answer
-
-
-class _RecordedTool(Tool):
-    """Takes any arguments as they are: they were checked then."""
-
-    def prepare(self, given: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any], list[str]]:
-        """The arguments, unchecked."""
-        return [], dict(given), []
-
-
-def _canonical(arguments: str) -> str:
-    try:
-        return json.dumps(json.loads(arguments or "{}"), sort_keys=True)
-    except ValueError:
-        return arguments

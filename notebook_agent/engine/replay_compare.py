@@ -23,7 +23,7 @@ from notebook_agent.errors import AgentError
 __all__ = ["compare"]
 
 
-def compare(bundle: RunBundle, store: MemoryStore, run_id: str) -> Mismatch | None:
+def compare(bundle: RunBundle, store: MemoryStore, session_id: str, run_id: str) -> Mismatch | None:
     """The first record or message that is not as recorded; ids, times, estimates aside."""
     driven = store.records(run_id)
     complete = bool(bundle.records) and bundle.records[-1].outcome is None
@@ -37,7 +37,7 @@ def compare(bundle: RunBundle, store: MemoryStore, run_id: str) -> Mismatch | No
     if len(driven) > len(bundle.records):
         extra = driven[len(bundle.records)]
         return _differs(bundle, extra.sequence, "record", "the end", _essence(extra))
-    log = [e for e in store.list_messages(store.list_sessions()[0].id) if e.run_id == run_id]
+    log = [e for e in store.list_messages(session_id) if e.run_id == run_id]
     old_said, new_said = _said(bundle.messages), _said(log)
     for n in range(max(len(old_said), len(new_said))):
         was_said = old_said[n] if n < len(old_said) else "no message"

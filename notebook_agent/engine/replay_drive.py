@@ -4,42 +4,61 @@
 over a memory store and with recorded replies and tool results, and what they record is compared
 with the file. Ids, times and token estimates are left out of the comparison.
 
+What a run saw of the outside is given again as it is recorded: each build's estimate and route,
+the breaker that earlier runs had left, the attempts that failed, the summariser's tokens, and what
+was undone or compacted by hand between two runs. One thing is in no record: the summary that a
+model wrote in a run that was asked ``fresh``, whose compactions are not the session's.
+
 Source: Turn FSM, "Determinism" (B58, B59).
 """
 
 from __future__ import annotations
 
-import re
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from notebook_agent.core import agent_events as ev
 from notebook_agent.core import outcomes as o
 from notebook_agent.core.compaction import CompactionPolicy
 from notebook_agent.core.context import TokenCounter
 from notebook_agent.core.messages import Message, Role
-from notebook_agent.core.policy import RuntimePolicy
 from notebook_agent.core.replay import Mismatch
-from notebook_agent.core.request import RequestOptions, ToolConstraint, ToolSchema, TurnMode
+from notebook_agent.core.request import TurnMode
 from notebook_agent.core.result import RunResult
-from notebook_agent.core.session import Session
+from notebook_agent.core.session import RunEventRecord, Session
 from notebook_agent.core.settings import RetryPolicy, StreamTimeouts
-from notebook_agent.core.trim import SUMMARY_PREFIX
 from notebook_agent.core.turn_fsm import TurnState
 from notebook_agent.engine.cancel import CancelSignal
 from notebook_agent.engine.clock import SYSTEM, Surroundings
 from notebook_agent.engine.observers import Observer, StateChange
-from notebook_agent.engine.recorded_run import Player, Recording, calls_of, recorded_tools
+from notebook_agent.engine.recorded_context import (
+    RecordedCounter,
+    RecordedRoutes,
+    RecordedTransients,
+    compaction_of,
+    counter_of,
+    options_of,
+    policy_of,
+    refs_of,
+    windows_of,
+)
+from notebook_agent.engine.recorded_run import Player, Recording, calls_of, pass_of
 from notebook_agent.engine.recorded_schema import recorded_schema
+from notebook_agent.engine.recorded_tools import recorded_tools
 from notebook_agent.engine.replay_compare import compare
 from notebook_agent.engine.runtime import AgentRuntime
+from notebook_agent.engine.runtime.run_context import RunContext
 from notebook_agent.engine.store.base import Commit
 from notebook_agent.engine.store.memory import MemoryStore
-from notebook_agent.engine.store.run_file import RunBundle, RunFile, read_run_file
-from notebook_agent.engine.tokenizer import counter_named, default_counter
+from notebook_agent.engine.store.run_file import (
+    RunBundle,
+    RunFile,
+    conversation_before,
+    read_run_file,
+)
 from notebook_agent.errors import AgentError, ConfigError, StoreError
 
 __all__ = ["DriveReport", "redrive"]
@@ -113,17 +132,19 @@ async def redrive(
             f"{read.path} was changed after it was written: {read.problems[0]}\n"
             f"See more with:  %agent replay {read.path} --check"
         )
-    report = DriveReport()
-    session = Session(id=read.session_id or "replay", name="replay", history=list(read.history))
-    store = _FailingStore()
-    signal = cancel or CancelSignal()
-    for bundle in read.runs:
+    report, store, signal = DriveReport(), _FailingStore(), cancel or CancelSignal()
+    key = read.session_id or "replay"
+    session = Session(id=key, name="replay", history=list(read.history))
+    for number, bundle in enumerate(read.runs):
+        if bundle.before:  # the conversation was changed between two runs
+            history = list(conversation_before(read, number))
+            session = Session(id=f"{key}_{number}", name="replay", history=history, runs=session.runs)  # fmt: skip
         stage = _Stage(bundle, store, signal, surroundings, speed=speed, step=step)
         runtime = stage.runtime(session, [*observers, stage], text_streamer, compaction, counter)
         result = await stage.run(runtime)
         if result is not None:
             report.results.append(result)
-            found = compare(bundle, store, result.run.id)
+            found = compare(bundle, store, session.id, result.run.id)
             report.mismatches += [] if found is None else [found]
         if stage.stopped:
             break  # by the user, not by the recording
@@ -168,15 +189,14 @@ class _Stage(Observer):
         self._expects_cancel = False
         self._cancel = cancel
         self._runtime: AgentRuntime | None = None
+        self._routes: RecordedRoutes | None = None
         self.stopped = False
-        summaries = (e.message for e in bundle.messages if e.kind == "summary")
-        texts = (m.text_content().removeprefix(SUMMARY_PREFIX) for m in summaries if m is not None)
         self.recording = Recording(
             calls=deque(calls_of(bundle)),
             cancel=cancel,
             sleep=surroundings.sleep,
-            summaries=deque(texts),
             speed=speed,
+            router=bool(bundle.run.config.get("policy", {}).get("router_retries")),
         )
         store.failing = {
             r.sequence: r.outcome.error
@@ -194,25 +214,28 @@ class _Stage(Observer):
     ) -> AgentRuntime:
         """A runtime set up as the run's configuration says."""
         config = self.bundle.run.config
-        refs = [r.outcome.ref for r in self.bundle.records if isinstance(r.outcome, o.ContextReady)]
+        refs = refs_of(self.bundle)
+        kept = config.get("breaker")
         primary = refs[0].route if refs and refs[0].route else str(config.get("model", "recorded"))
-        windows = {ref.route: ref.window for ref in refs}
+        if kept is not None:  # it does not begin with its first model
+            primary = str(kept["original_model"])
+        windows = windows_of(self.bundle, primary)
 
         def player(name: str) -> Player:
             return Player(name, self.recording, window=windows.get(name))
 
-        counting = _RecordedCounter(counter or _counter(config), refs)
+        counting = RecordedCounter(counter or counter_of(config), refs)
         self._runtime = AgentRuntime(
             player(primary),
             resolve_client=player,
             system=config.get("system"),
             tools=recorded_tools(config.get("tools", ()), self.bundle.executions),
-            policy=_policy(config.get("policy", {})),
-            options=_options(config.get("options", {})),
+            policy=policy_of(config.get("policy", {})),
+            options=options_of(config.get("options", {})),
             fallback=[n for n in config.get("fallback", ()) if n != primary],
             mode=TurnMode(config.get("mode", "streaming")),
-            compaction=compaction or _compaction(self.bundle),
-            contributors=[_RecordedTransients(self.bundle, counting)],
+            compaction=compaction or compaction_of(self.bundle),
+            contributors=[RecordedTransients(self._coming, self._live)],
             observers=observers,
             store=self.store,
             session=session,
@@ -222,9 +245,26 @@ class _Stage(Observer):
             cancel=self._cancel,
             calibrate="calibration" in config,  # recordings of old versions were not calibrated
         )
-        if kept := config.get("calibration"):
-            self._runtime.calibration.restore(kept, self._runtime.state.conversation)
+        self._begin_as_recorded(self._runtime)
         return self._runtime
+
+    def _begin_as_recorded(self, runtime: AgentRuntime) -> None:
+        """What earlier runs had left behind: the anchor of the estimates, the breaker."""
+        config = self.bundle.run.config
+        if anchor := config.get("calibration"):
+            runtime.calibration.restore(anchor, runtime.state.conversation)
+        runtime.restore_breaker(config.get("breaker"))
+        self._routes = RecordedRoutes(self._ahead, self._live, runtime.llm.route)
+        runtime.llm.route = self._routes  # type: ignore[method-assign]  # this runtime's alone
+
+    def _live(self) -> RunContext | None:
+        return None if self._runtime is None else self._runtime.active
+
+    def _ahead(self) -> Sequence[RunEventRecord]:
+        return self.bundle.records[self._at :]
+
+    def _coming(self) -> RunEventRecord | None:
+        return next(iter(self._ahead()), None)
 
     async def run(self, runtime: AgentRuntime) -> RunResult | None:
         """Drive; the result, also of a run that failed. None when nothing was begun."""
@@ -244,6 +284,8 @@ class _Stage(Observer):
     def on_state(self, ctx: StateChange) -> None:
         """One transition further."""
         self._at += 1
+        if self._routes is not None:
+            self._routes.asked = 0
         if self._step is not None:
             self._step(ctx)
         self._stop_where_it_stopped()
@@ -251,12 +293,11 @@ class _Stage(Observer):
     def on_event(self, event: ev.AgentEvent) -> None:
         """The ladder of the coming call, and whether a summary is asked for."""
         if isinstance(event, ev.CompactionTriggered):
-            self.recording.summarising = True
+            self.recording.summary = pass_of(self.bundle, self._coming())
         elif isinstance(event, ev.CompactionCompleted):
-            self.recording.summarising = False
-            if event.applied and self.recording.summaries:
-                self.recording.summaries.popleft()
-        elif isinstance(event, ev.ModelStarted) and self._runtime is not None:
+            self.recording.summary = None
+        elif isinstance(event, ev.ModelStarted) and self._runtime and self._routes:
+            self._routes.asked += 1
             self._set_ladder(self._runtime)
 
     def _set_ladder(self, runtime: AgentRuntime) -> None:
@@ -268,12 +309,13 @@ class _Stage(Observer):
             max_retries=retries, base_delay=pause, max_delay=max(pause, 10.0), jitter_factor=0.0
         )
         rescue = bool(calls) and calls[0].rescue is not None
+        if self.recording.router and rescue:  # each of its tries is one attempt
+            rescue = not calls[0].failed
         runtime.llm.timeouts = StreamTimeouts(fallback_to_non_streaming=rescue)
 
     def _stop_where_it_stopped(self) -> None:
         """Fire the cancel where the recorded run was stopped, or broken off by a kill."""
-        records = self.bundle.records
-        coming = records[self._at] if self._at < len(records) else None
+        records, coming = self.bundle.records, self._coming()
         if coming is None or (
             isinstance(coming.outcome, o.Cancelled)
             and coming.state is not TurnState.CALLING_MODEL  # there the player does it
@@ -287,84 +329,3 @@ class _Stage(Observer):
         recorded = any(isinstance(r.outcome, o.Cancelled) for r in self.bundle.records)
         cancelled = type(error).__name__ == "Cancelled"
         return cancelled and not recorded and not self._expects_cancel
-
-
-_STANDS_FOR: Final = re.compile(r"\[messages of contributors, (\d+) tokens\]")
-
-
-class _RecordedTransients:
-    """Stands for contributors and memory, whose messages are not in the file: the trigger must
-    see their tokens (L107)."""
-
-    def __init__(self, bundle: RunBundle, counter: TokenCounter) -> None:
-        schema = recorded_schema(bundle.run.config.get("schema"), bundle.messages)
-        # The words that ask for a schema are transients too, and are said again by themselves.
-        said = 0
-        if schema is not None and schema.in_words:
-            said = counter.count_message(schema.instruction())
-        recorded = {
-            record.turn: record.outcome.ref.parts.get("transients", 0)
-            for record in bundle.records
-            if isinstance(record.outcome, o.ContextReady)
-        }
-        self._tokens = {turn: n - said if n >= said else n for turn, n in recorded.items()}
-
-    def contribute(self, turn: int, _conversation: Sequence[Message]) -> Message | None:
-        """A message of as many tokens as then, None when there were none."""
-        tokens = self._tokens.get(turn, 0)
-        return Message.user(f"[messages of contributors, {tokens} tokens]") if tokens else None
-
-
-class _RecordedCounter:
-    """Counts like another counter, with the recorded cost of system prompt and tools: the
-    tools' schemas are not in the file, and the trigger must see what it saw."""
-
-    def __init__(self, counter: TokenCounter, refs: Sequence[o.ContextRef]) -> None:
-        self._counter = counter
-        self.name, self.exact = counter.name, counter.exact
-        self._parts: Mapping[str, int] = refs[0].parts if refs else {}
-
-    def count_text(self, text: str) -> int:
-        """Tokens of a text."""
-        return self._counter.count_text(text)
-
-    def count_message(self, message: Message) -> int:
-        """Tokens of a message; of one that stands for recorded transients, their tokens."""
-        stood_for = _STANDS_FOR.fullmatch(message.text_content())
-        return int(stood_for[1]) if stood_for else self._counter.count_message(message)
-
-    def count_overhead(self, system: str | None, tools: Sequence[ToolSchema] | None) -> int:
-        """The recorded tokens where there are any."""
-        if not self._parts:
-            return self._counter.count_overhead(system, tools)
-        alone = self._parts.get("system", 0)
-        return alone if tools is None else alone + self._parts.get("tools", 0)
-
-
-def _policy(given: Mapping[str, Any]) -> RuntimePolicy:
-    known = {f.name for f in fields(RuntimePolicy)}
-    return RuntimePolicy(**{k: v for k, v in given.items() if k in known})
-
-
-def _options(given: Mapping[str, Any]) -> RequestOptions:
-    constraint = given.get("tool_constraint")
-    return RequestOptions(
-        model=given.get("model"),
-        response_format=given.get("response_format"),
-        tool_constraint=None if constraint is None else ToolConstraint(constraint),
-    )
-
-
-def _counter(config: Mapping[str, Any]) -> TokenCounter:
-    """The recorded counter, the default one when its name says nothing."""
-    return counter_named(str(config.get("counter", ""))) or default_counter()
-
-
-def _compaction(bundle: RunBundle) -> CompactionPolicy:
-    """The recorded policy; of an old file the default one with the recorded strategy."""
-    given = bundle.run.config.get("compaction")
-    if isinstance(given, Mapping):
-        known = {f.name for f in fields(CompactionPolicy)}
-        return CompactionPolicy(**{k: v for k, v in given.items() if k in known})
-    done = [e for e in bundle.events if isinstance(e, ev.CompactionCompleted) and e.strategy]
-    return CompactionPolicy(strategy=done[0].strategy) if done else CompactionPolicy()

@@ -98,7 +98,7 @@ def _refused(source: Any) -> ConfigError:
 
 
 def _of_file(file: RunFile) -> Material:
-    log = [record for bundle in file.runs for record in bundle.messages]
+    log = [record for bundle in file.runs for record in (*bundle.before, *bundle.messages)]
     messages = [*file.history, *original(log)]
     return _made(messages, [b.run for b in file.runs], f"run file {file.path.name}")
 

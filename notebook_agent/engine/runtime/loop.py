@@ -32,7 +32,7 @@ from notebook_agent.engine.runtime.steps import STEPS
 from notebook_agent.engine.store.base import Commit, Snapshot
 from notebook_agent.errors import AgentError, Cancelled, StoreError
 
-__all__ = ["drive", "snapshot_of"]
+__all__ = ["breaker_kept", "drive", "snapshot_of"]
 
 log = logging.getLogger("notebook_agent.runtime")
 
@@ -178,11 +178,7 @@ def snapshot_of(run: RunContext) -> Snapshot:
     """The frame before the next state's work: without any message that the log has (B72)."""
     frame = run.frame
     data = frame.to_json()
-    kept: dict[str, Any] = {"owner": run.owner}
-    breaker = run.llm.breaker
-    if breaker.state is not BreakerState.PRIMARY or breaker.data.consecutive_failures:
-        kept["breaker"] = breaker.to_json(run.surroundings.now())
-    data["run"] = kept
+    data["run"] = {"owner": run.owner, **breaker_kept(run)}
     return Snapshot(
         run_id=frame.run_id,
         session_id=frame.session_id,
@@ -192,6 +188,15 @@ def snapshot_of(run: RunContext) -> Snapshot:
         data=data,
         timestamp=run.surroundings.wall(),
     )
+
+
+def breaker_kept(run: RunContext) -> dict[str, Any]:
+    """The breaker, where it is not as a new one would be."""
+    breaker = run.llm.breaker
+    touched = breaker.state is not BreakerState.PRIMARY or breaker.data.consecutive_failures
+    if touched or any(one.attempt_count or not one.available for one in breaker.chain):
+        return {"breaker": breaker.to_json(run.surroundings.now())}
+    return {}
 
 
 def _tell(run: RunContext, state: TurnState, outcome: o.TurnOutcome, action: TurnAction) -> None:

@@ -23,7 +23,7 @@ from notebook_agent.engine.images import as_message
 from notebook_agent.engine.observers import RunStart
 from notebook_agent.engine.runtime.finalize import LIMITS, finalize
 from notebook_agent.engine.runtime.gate import GATE, AdmissionState
-from notebook_agent.engine.runtime.loop import drive, snapshot_of
+from notebook_agent.engine.runtime.loop import breaker_kept, drive, snapshot_of
 from notebook_agent.engine.runtime.recorder import broken_store, patiently
 from notebook_agent.engine.runtime.resume import Broken, find_broken
 from notebook_agent.engine.runtime.run_context import RunContext
@@ -149,7 +149,8 @@ async def _live(runtime: AgentRuntime, run: RunContext, *, begin: bool) -> RunRe
     try:
         await _prepare(run.counter)
         if begin and not run.resumed:  # its name is known once it is prepared
-            run.run.config = {**run.run.config, "counter": run.counter.name, **_calibration(run)}
+            known = {"counter": run.counter.name, **_calibration(run), **breaker_kept(run)}
+            run.run.config = {**run.run.config, **known}
         why = getattr(run.counter, "reason", None)
         if why and not runtime.told_estimate:
             runtime.told_estimate = True  # T03: one short warning per session

@@ -116,9 +116,12 @@ def import_runs(store: Store, path: str | Path, *, session_id: str | None = None
         if store.get_run(bundle.run.id) is not None:
             raise StoreError(f"Run {bundle.run.id!r} of {file.path} is in the store already.")
     key = session_id or file.session_id
-    if store.get_session(key) is None:
+    new = store.get_session(key) is None
+    if new:
         _create_session(store, key, file)
     for bundle in file.runs:
+        if new:  # in a session that was there they would undo or reset what is its own
+            store.append_messages([replace(entry, session_id=key) for entry in bundle.before])
         store.import_run(
             key,
             bundle.run,
@@ -127,6 +130,8 @@ def import_runs(store: Store, path: str | Path, *, session_id: str | None = None
             executions=[replace(x, session_id=key) for x in bundle.executions],
             events=bundle.events,
         )
+    if new:
+        store.append_messages([replace(entry, session_id=key) for entry in file.after])
     return [bundle.run.id for bundle in file.runs]
 
 
@@ -218,8 +223,11 @@ def _lines(
     if runs:
         for message in _history(log, runs[0]):
             yield {"type": "history", "message": message.to_json()}
+    between, after = _between(log, [run.id for run in runs])
     for run in runs:
         yield {"type": "run", **run.to_json()}
+        for entry in between.get(run.id, ()):
+            yield {**_entry(entry), "type": "between"}
         for turn in run.turns:
             yield {"type": "turn", "turn": turn.to_json()}
         for unserved in run.unserved:
@@ -238,6 +246,8 @@ def _lines(
             if _key(event) not in told:
                 yield {"type": "event", "event": event_to_json(event)}
         yield {"type": "state", **store.state(run.id).to_json()}
+    for entry in after:
+        yield {**_entry(entry), "type": "after"}
 
 
 def _key(event: Any) -> str:
@@ -254,6 +264,24 @@ def _entry(entry: MessageRecord) -> dict[str, Any]:
         "message": None if entry.message is None else entry.message.to_json(),
         "meta": dict(entry.meta),
     }
+
+
+def _between(
+    log: Sequence[MessageRecord], run_ids: Sequence[str]
+) -> tuple[dict[str, list[MessageRecord]], list[MessageRecord]]:
+    """Run -> what the log has before it, since the run before, of no run of the file: undo, reset,
+    a compaction by hand, runs that are left out. The conversation rests on it. And what comes
+    after them all."""
+    found: dict[str, list[MessageRecord]] = {}
+    waiting: list[MessageRecord] = []
+    begun: set[str] = set()
+    for entry in log:
+        if entry.run_id not in run_ids:
+            waiting += [entry] if begun else []  # before the first run it is in the history
+        elif entry.run_id not in begun:
+            begun.add(entry.run_id)
+            found[entry.run_id], waiting = waiting, []
+    return found, waiting
 
 
 def _history(log: Sequence[MessageRecord], run: Run) -> tuple[Message, ...]:

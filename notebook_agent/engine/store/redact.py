@@ -79,12 +79,21 @@ def _header(line: dict[str, Any], hide: Hide) -> dict[str, Any]:
 
 
 def _run(line: dict[str, Any], hide: Hide) -> dict[str, Any]:
+    config = _all_texts(line["config"], hide)
+    if "breaker" in config:  # names and numbers; its words are causes
+        config["breaker"] = _causes(line["config"]["breaker"], hide)
     return line | {
         "input": hide(line["input"]),
         "output": hide(line["output"]),
-        "config": _all_texts(line["config"], hide),
+        "config": config,
         "error": _error(line["error"], hide),
     }
+
+
+def _causes(value: Any, hide: Hide) -> Any:
+    if isinstance(value, Mapping):
+        return {k: hide(v) if k == "last_cause" else _causes(v, hide) for k, v in value.items()}
+    return [_causes(v, hide) for v in value] if isinstance(value, list) else value
 
 
 def _turn(line: dict[str, Any], hide: Hide) -> dict[str, Any]:
@@ -189,6 +198,8 @@ _EDITS: Final[Mapping[str, Callable[[dict[str, Any], Hide], dict[str, Any]]]] = 
     "run": _run,
     "turn": _turn,
     "history": _message_line,
+    "after": _message_line,
+    "between": _message_line,
     "message": _message_line,
     "record": _record,
     "event": _event_line,

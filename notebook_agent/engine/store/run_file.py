@@ -1,10 +1,10 @@
 """RunFile: what a run file holds, read back and checked line by line.
 
 One JSON object a line: a ``header`` with the schema number, the ``history`` the first run
-stands on, then for every run its ``run``, ``turn``, ``message``, ``record``, ``execution``,
-``event`` and ``state`` lines, and an ``end``. Each record carries a ``sum`` over itself and the
-sum before it, so that an edited record is found by its sequence number. A file that was cut off
-is read up to the cut.
+stands on, then for every run its ``run``, ``turn``, ``between``, ``message``, ``record``,
+``execution``, ``event`` and ``state`` lines, ``after`` and an ``end``. Each record carries a
+``sum`` over itself and the sum before it, so that an edited record is found by its sequence
+number. A file that was cut off is read up to the cut.
 
 Source: Turn FSM, "Determinism" (B58, B59).
 """
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from notebook_agent.core.agent_events import AgentEvent, event_from_json
+from notebook_agent.core.log_view import conversation
 from notebook_agent.core.messages import ImagePart, Message
 from notebook_agent.core.replay import Mismatch
 from notebook_agent.core.run_state import RunState
@@ -26,7 +27,15 @@ from notebook_agent.core.session import Run, RunEventRecord, Turn, UnservedTurn
 from notebook_agent.engine.store.base import MessageRecord, ToolExecution
 from notebook_agent.errors import StoreError
 
-__all__ = ["FORMAT", "RUN_FILE_SCHEMA", "RunBundle", "RunFile", "chain", "read_run_file"]
+__all__ = [
+    "FORMAT",
+    "RUN_FILE_SCHEMA",
+    "RunBundle",
+    "RunFile",
+    "chain",
+    "conversation_before",
+    "read_run_file",
+]
 
 FORMAT: Final = "notebook_agent.run"
 RUN_FILE_SCHEMA: Final = 1
@@ -38,10 +47,13 @@ _EXECUTION_FIELDS: Final = tuple(f.name for f in fields(ToolExecution))
 class RunBundle:
     """One run of a file: its audit run with turns, and everything that hangs on it.
 
-    ``broken``: a record could not be read; ``records`` ends before it.
+    ``before``: entries of the session's log since the run before that belong to no run of the
+    file: undo, reset, a compaction by hand. ``broken``: a record could not be read; ``records``
+    ends before it.
     """
 
     run: Run
+    before: list[MessageRecord] = field(default_factory=list)
     messages: list[MessageRecord] = field(default_factory=list)
     records: list[RunEventRecord] = field(default_factory=list)
     executions: list[ToolExecution] = field(default_factory=list)
@@ -57,6 +69,7 @@ class RunFile:
 
     Attributes:
         history: The conversation the first run stands on.
+        after: What was undone, reset or compacted after the last run.
         cut: The file ends before its ``end`` line: what is there is whole, the rest is missing.
         problems: Lines that are not what was written: an edited record by its sequence number.
     """
@@ -68,9 +81,23 @@ class RunFile:
     session_name: str
     redacted: bool
     history: list[Message] = field(default_factory=list)
+    after: list[MessageRecord] = field(default_factory=list)
     runs: list[RunBundle] = field(default_factory=list)
     cut: bool = True
     problems: list[Mismatch] = field(default_factory=list)
+
+
+def conversation_before(file: RunFile, number: int) -> tuple[Message, ...]:
+    """The conversation that a run of the file began with, by the log that is in the file."""
+    begin = "the file's history"
+    log = [
+        MessageRecord(session_id=file.session_id, run_id=begin, kind="message", message=message)
+        for message in file.history
+    ]
+    log.append(MessageRecord(session_id=file.session_id, run_id=begin, kind="commit"))
+    for bundle in file.runs[:number]:
+        log += [*bundle.before, *bundle.messages]
+    return conversation([*log, *file.runs[number].before])
 
 
 def chain(before: str, record: Mapping[str, Any]) -> str:
@@ -215,6 +242,10 @@ def _take_line(file: RunFile, line: dict[str, Any]) -> None:
                 bundle.run.turns.append(Turn.from_json(line["turn"]))
             else:
                 bundle.run.unserved.append(UnservedTurn.from_json(line))
+        case "between":
+            file.runs[-1].before.append(_message(file.session_id, line))
+        case "after":
+            file.after.append(_message(file.session_id, line))
         case "message":
             file.runs[-1].messages.append(_message(file.session_id, line))
         case "record":
