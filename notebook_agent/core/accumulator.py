@@ -176,6 +176,8 @@ class StreamAccumulator:
         if reason is not None:
             self.stop_reason = reason
         if event.usage is not None:
+            if not isinstance(event.usage, Usage) or event.usage.fault():
+                raise TypeError(f"no usage: {event.usage!r}")
             self.usage = event.usage if self.usage is None else self.usage.merged(event.usage)
         if event.ending is not None:
             self.ending = event.ending

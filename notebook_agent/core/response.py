@@ -118,6 +118,14 @@ class Usage:
         extra = 0 if self.output_includes_reasoning else (self.reasoning_tokens or 0)
         return context + self.output_tokens + extra
 
+    def fault(self) -> str:
+        """What is no count in it, "" when all are: counts are whole numbers or None."""
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if value is not None and not isinstance(value, int):
+                return f"usage.{f.name} is {value!r}"
+        return ""
+
     def merged(self, later: Usage) -> Usage:
         """Later values replace earlier ones field by field; absent keeps (S13)."""
         values = {}

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 from notebook_agent.core.messages import ImagePart, Message, MessagePart, Role, TextPart
 from notebook_agent.engine.tools.output import image_of, image_part
@@ -20,6 +22,9 @@ __all__ = ["MAX_IMAGE_BYTES", "as_message", "find_image", "image"]
 # No provider takes more in one image; a bigger one would be read, encoded and sent for nothing.
 MAX_IMAGE_BYTES: Final = 20 * 1024 * 1024
 _KINDS: Final = "PNG, JPEG, GIF or WebP"
+_SCHEME: Final = re.compile(r"\s*(data(?=:)|[a-zA-Z][a-zA-Z0-9+.-]+(?=://))", re.IGNORECASE)
+_STANDARD: Final = str.maketrans("-_", "+/")  # the other alphabet of base64
+_LONGEST: Final = 120  # characters of a path in a message
 
 
 def image(value: Any) -> ImagePart:
@@ -36,10 +41,16 @@ def image(value: Any) -> ImagePart:
     Raises:
         InputRejected: It is no image that models take, or too big.
     """
-    if isinstance(value, str) and value.startswith(("http://", "https://")):
+    if isinstance(value, str) and (scheme := _SCHEME.match(value)):
+        value = value.strip()
+        if scheme[1].lower() == "data":
+            return _of_uri(value)
+        if not re.fullmatch(r"(?i:https?)://[^\s/?#]+\S*", value):
+            raise InputRejected(
+                f"{_short(value)} is no address that a model can fetch an image from. Nothing was "
+                "sent.\nGive one with http:// or https://, or the image's data."
+            )
         return ImagePart(value)
-    if isinstance(value, str) and value.startswith("data:"):
-        return _of_uri(value)
     if isinstance(value, (str, os.PathLike)):
         return _of_file(Path(value))
     found = find_image(value)
@@ -93,17 +104,20 @@ def _of_file(path: Path) -> ImagePart:
         if path.stat().st_size > MAX_IMAGE_BYTES:
             raise _too_big(path.stat().st_size)
         raw = path.read_bytes()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a NUL in the path is a ValueError
+        why = getattr(error, "strerror", None) or error
         raise InputRejected(
-            f"The image {path} cannot be read: {error.strerror or error}. Nothing was sent."
+            f"The image {_short(str(path))} cannot be read: {why}. Nothing was sent."
         ) from None
-    return _of_bytes(raw, str(path))
+    return _of_bytes(raw, _short(str(path)))
 
 
 def _of_uri(source: str) -> ImagePart:
     head, _, body = source.partition(",")
+    body = "".join(unquote(body).split()).translate(_STANDARD).rstrip("=")  # as browsers read it
     try:
-        raw = base64.b64decode(body, validate=True) if head.endswith(";base64") else b""
+        coded = head.lower().endswith(";base64")
+        raw = base64.b64decode(body + "=" * (-len(body) % 4), validate=True) if coded else b""
     except ValueError:
         raw = b""
     return _of_bytes(raw, f"{head[:60]},...")
@@ -118,8 +132,14 @@ def _of_bytes(raw: bytes, what: str) -> ImagePart:
     return found
 
 
+def _short(text: str) -> str:
+    """A path or address for a message."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
 def _check_size(source: str) -> None:
-    size = len(source) * 3 // 4
+    data = source.partition(",")[2]
+    size = len(data) * 3 // 4 - data[-2:].count("=")
     if source.startswith("data:") and size > MAX_IMAGE_BYTES:
         raise _too_big(size)
 
@@ -133,13 +153,13 @@ def _too_big(size: int) -> InputRejected:
 
 def _shown(value: Any) -> ImagePart | None:
     """The image that Jupyter would show for a value: its PNG or JPEG form."""
-    figure = getattr(value, "figure", None)  # axes, a seaborn grid
+    figure = _attribute(value, "figure")  # axes, a seaborn grid
     if figure is not None and figure is not value:
         found = image_of(figure)
         if found is not None:
             return found
     for name in ("_repr_png_", "_repr_jpeg_", "_repr_mimebundle_"):
-        method = getattr(value, name, None)
+        method = _attribute(value, name)
         if not callable(method):
             continue
         raw = _called(method)
@@ -149,10 +169,17 @@ def _shown(value: Any) -> ImagePart | None:
     return None
 
 
+def _attribute(value: Any, name: str) -> Any:
+    try:
+        return getattr(value, name, None)
+    except Exception:  # noqa: BLE001  # a foreign object's own attributes may raise anything
+        return None
+
+
 def _called(method: Any) -> bytes | None:
     try:
         return _bytes_of(method())
-    except Exception:  # noqa: BLE001  # a foreign object may raise anything when it is shown
+    except (Exception, SystemExit):  # noqa: BLE001  # a foreign object may raise anything when it is shown
         return None
 
 

@@ -25,7 +25,7 @@ from notebook_agent.core.verdict import judge_reply
 from notebook_agent.engine.cancel import CancelSignal, DeadlineReached, race
 from notebook_agent.engine.clock import Surroundings
 from notebook_agent.engine.delivery import Delivery, tell_calls
-from notebook_agent.engine.failures import as_agent_error, timed_out
+from notebook_agent.engine.failures import as_agent_error, completing, timed_out
 from notebook_agent.engine.observers import ObserverHub, TurnStart
 from notebook_agent.engine.read_gap import read_gap
 from notebook_agent.engine.record import Recorder
@@ -342,7 +342,7 @@ class LlmTurn:
             remaining=float("inf") if total is None else total,
         )
         left = None if total is None else total - (self.surroundings.now() - started)
-        call = client.create_message_with_options
+        call = completing(client)
         try:
             return await race(self.cancel, left, lambda: call(request, options))
         except DeadlineReached:

@@ -223,7 +223,23 @@ class McpServer:
         if not self.name:
             told = self._client.server_info
             self.name = self._unused(prefix_of(getattr(told, "name", "") or "", self._words))
-        return tuple(self._made(tool) for tool in found[:_MOST_TOOLS])
+        taken: set[str] = set()
+        by_name: dict[str, Any] = {}
+        for tool in found[:_MOST_TOOLS]:
+            by_name.setdefault(str(tool.name), tool)
+        return tuple(
+            self._made(tool, self._tool_name(told, taken)) for told, tool in by_name.items()
+        )
+
+    def _tool_name(self, told: str, taken: set[str]) -> str:
+        """A name that every provider takes and no other tool of the server has."""
+        whole = clean_name(f"{self.name}_{clean_name(told) or 'tool'}")
+        name, n = whole[:_NAME], 2
+        while name in taken:
+            end = f"_{n}"
+            name, n = whole[: _NAME - len(end)] + end, n + 1
+        taken.add(name)
+        return name
 
     def _unused(self, name: str) -> str:
         """The name, with a number when another server has it."""
@@ -231,7 +247,7 @@ class McpServer:
         names = (name, *(f"{name}{n}" for n in range(2, len(taken) + 3)))
         return next(one for one in names if one not in taken)
 
-    def _made(self, told: Any) -> Tool:
+    def _made(self, told: Any, called: str) -> Tool:
         name = str(told.name)
 
         async def call(**arguments: Any) -> Any:
@@ -239,7 +255,7 @@ class McpServer:
 
         schema = told.input_schema
         return Tool(
-            clean_name(f"{self.name}_{name}")[:_NAME],
+            called,
             call,
             clean_text(str(told.description or getattr(told, "title", None) or name)),
             schema if isinstance(schema, Mapping) else None,

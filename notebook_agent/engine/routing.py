@@ -6,6 +6,7 @@ Source: LLM turn, "Recording the outcome, exactly" (L14, L15, L79, L80, F02); Tu
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -81,10 +82,30 @@ def checked_window(tokens: object) -> int:
 
 
 def capabilities_of(client: ModelClient) -> Capabilities:
-    """What a client says it can do; nothing known when it does not say."""
+    """What a client says it can do; nothing known when it does not say.
+
+    Raises:
+        ConfigError: What it says is no ``Capabilities``.
+    """
     ask = getattr(client, "capabilities", None)
-    answer = ask() if callable(ask) else None
-    return answer if isinstance(answer, Capabilities) else Capabilities()
+    problem, answer = "", None
+    try:
+        answer = ask() if callable(ask) else ask
+    except Exception as error:  # noqa: BLE001  # somebody else's code
+        problem = f"failed: {type(error).__name__}: {error}"
+    if answer is None and not problem:
+        return Capabilities()
+    if isinstance(answer, Capabilities):
+        if answer.context_window is not None:
+            checked_window(answer.context_window)
+        return answer
+    if inspect.iscoroutine(answer):
+        answer.close()  # asking takes no await: learn() does
+    raise ConfigError(
+        f"capabilities() of {type(client).__name__} {problem or f'gave a {type(answer).__name__}'}.\n"
+        "Give:  Capabilities(tool_calling=..., vision=..., context_window=...)     or None",
+        field="capabilities",
+    )
 
 
 def bare_name(model: str) -> str:

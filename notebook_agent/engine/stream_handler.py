@@ -43,6 +43,7 @@ from notebook_agent.engine.clock import Surroundings
 from notebook_agent.engine.failures import (
     AttemptFailure,
     as_agent_error,
+    completing,
     failure_of,
     gave_up,
     rescue_failed,
@@ -265,7 +266,7 @@ class StreamHandler:
         self._signal.raise_if_cancelled()
         deadline = rescue_deadline(self._timeouts, guard.remaining())
         self._emit(RescueStarted(turn=self._turn, deadline_s=deadline))
-        call = self._client.create_message_with_options
+        call = completing(self._client)
         try:
             response = await race(
                 self._signal, deadline, lambda: call(request, options), reply_first=True

@@ -84,9 +84,35 @@ class ModelClient(Protocol):
 
 
 def full_name(client: ModelClient, model: str | None = None) -> str:
-    """``provider:name`` of a client (B36)."""
-    provider = getattr(client, "provider", "") or type(client).__name__.lower()
-    return f"{provider}:{model or client.model()}"
+    """``provider:name`` of a client (B36).
+
+    Raises:
+        ConfigError: The client has no such name: it is a class, or ``model()`` gives no text.
+    """
+    if isinstance(client, type):
+        raise ConfigError(
+            f"{client.__name__} is a class, and a model is an object.\n"
+            f"Give:  {client.__name__}(...)",
+            field="model",
+        )
+    provider = getattr(client, "provider", "")
+    if not isinstance(provider, str) or not provider:
+        provider = type(client).__name__.lower()
+    name, problem = model, ""
+    try:
+        name = model or client.model()
+    except Exception as error:  # noqa: BLE001  # somebody else's code
+        problem = f"failed: {type(error).__name__}: {error}"
+    if not problem and (not isinstance(name, str) or not name.strip()):
+        problem = f"gave {name!r}"
+    if problem or ":" in provider:
+        problem = f"model() {problem}" if problem else f"provider is {provider!r}"
+        raise ConfigError(
+            f"The client {type(client).__name__} has no name that can be shown: its {problem}.\n"
+            "model() gives the bare name, a text; provider is a word without a colon.",
+            field="model",
+        )
+    return f"{provider}:{name}"
 
 
 # Longest silence inside an answer, in seconds, for requests sent in this context; None = no limit

@@ -5,8 +5,8 @@ Source: LLM turn, "Building the request" (L7, L8, L10-L16, L18); cases S03-S12, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -52,6 +52,7 @@ class Dialect:
         reasoning_back: Field in which reasoning goes back during a tool exchange (L2).
         key_header: Header of the key, where it is not ``Authorization: Bearer``.
         ids: What ids of calls are understood.
+        user_after_results: A user may speak before the model has said what it makes of results.
     """
 
     stream_usage: bool = True
@@ -61,6 +62,7 @@ class Dialect:
     reasoning_back: str | None = None
     key_header: str | None = None
     ids: IdRule = CHAT_IDS
+    user_after_results: bool = True
 
 
 DIALECTS: Final[Mapping[str, Dialect]] = {
@@ -71,7 +73,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
     "llamacpp": Dialect(grammar=True, strict=False),
     "lmstudio": Dialect(strict=False),
     "local": Dialect(grammar=True, strict=False),
-    "mistral": Dialect(stream_usage=False, ids=MISTRAL_IDS),
+    "mistral": Dialect(stream_usage=False, ids=MISTRAL_IDS, user_after_results=False),
     "ollama": Dialect(strict=False),
     "openrouter": Dialect(reasoning_back="reasoning_details"),
     "vllm": Dialect(strict=False),
@@ -79,6 +81,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
 }
 
 _MEMO: Final = "wire:openai-chat"
+_HEARD: Final = Message.assistant("I have the results.")
 
 
 def _encode_message(message: Message) -> Encoded:
@@ -219,6 +222,8 @@ class OpenAIChat(HttpModelClient):
 
     def _messages(self, request: StreamRequest, model: str) -> msgspec.Raw:
         messages = fitting_ids(request.messages, self.dialect.ids)
+        if not self.dialect.user_after_results:
+            messages = _heard(messages)
         back = self.dialect.reasoning_back
         states = open_exchange(messages, f"{self.provider}:{model}") if back else {}
         pieces = encode_with_state(messages, states, _MEMO, _encode_message, _assistant, _mergeable)
@@ -259,6 +264,29 @@ class OpenAIChat(HttpModelClient):
         if "strict" in wanted:
             inner["strict"] = wanted["strict"]
         return {"type": "json_schema", "json_schema": inner}
+
+
+def _heard(messages: Sequence[Message]) -> Sequence[Message]:
+    """The conversation with a word of the assistant between results and what a user says next.
+
+    Ruling: L8. Some tokenisers of Mistral's refuse ``user`` after ``tool``, and images of a result
+    travel in such a message.
+    """
+    if not any(m.results for m in messages):
+        return messages
+    out: list[Message] = []
+    for message in messages:
+        results = message.results
+        images = tuple(i for r in results for i in r.images)
+        rest = (*images, *(p for p in message.parts if isinstance(p, (TextPart, ImagePart))))
+        if results and rest:
+            told = tuple(replace(r, images=()) for r in results)
+            out += [Message(Role.USER, told), _HEARD, Message(Role.USER, rest)]
+            continue
+        if out and out[-1].results and not results and message.role is not Role.ASSISTANT:
+            out.append(_HEARD)
+        out.append(message)
+    return out
 
 
 def _tool(tool: ToolSchema, strict: bool) -> dict[str, Any]:

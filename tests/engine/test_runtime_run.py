@@ -327,8 +327,13 @@ def test_L57_the_text_that_had_arrived_is_in_result_and_row() -> None:
 
 def test_a_bug_in_a_step_ends_the_run_with_a_record() -> None:
     class Bad(ScriptedModel):
+        asked = 0
+
         def capabilities(self):
-            raise RuntimeError("boom")
+            self.asked += 1
+            if self.asked > 1:  # it is asked first when it is chosen
+                raise RuntimeError("boom")
+            return super().capabilities()
 
     runtime = make(model=Bad(["x"]))
     error = failing(runtime)

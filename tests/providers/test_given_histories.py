@@ -188,6 +188,26 @@ def test_L02_gemini_3_takes_the_calls_of_another_model():
     assert signatures("gemini-3-pro", *closed) == ["", ""]
 
 
+def test_L08_mistral_hears_the_assistant_between_results_and_a_user():
+    """Images of a result, and what a person says after results, are messages of a user."""
+    call = Message(Role.ASSISTANT, (ToolCallPart("c1", "find", {}),))
+    plain = Message.tool_results((ToolResultPart("c1", "find", "ok"),))
+    shown = Message.tool_results((ToolResultPart("c1", "find", "ok", images=(ImagePart(PNG),)),))
+    mixed = Message(Role.USER, (*plain.parts, TextPart("and?")))
+
+    def roles(*messages: Message) -> str:
+        body = body_of("openai-chat", *messages, client={"provider": "mistral"})
+        check_wire("openai-chat", body)
+        return " ".join(m["role"] for m in body["messages"])
+
+    asked = (Message.user("q"), call)
+    assert roles(*asked, plain) == "user assistant tool"
+    assert roles(*asked, plain, Message.assistant("so")) == "user assistant tool assistant"
+    for last in ((shown,), (mixed,), (plain, Message.user("and?"))):
+        assert roles(*asked, *last) == "user assistant tool assistant user"
+    assert roles(*asked, shown, Message.user("and?")) == "user assistant tool assistant user"
+
+
 @pytest.mark.allow_requests
 async def test_L20_anthropic_counts_without_what_its_count_refuses():
     async with serve(json_reply({"input_tokens": 7})) as server:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from importlib import import_module
 
+from notebook_agent.engine.routing import capabilities_of
 from notebook_agent.errors import ConfigError
 from notebook_agent.providers.base import ModelClient, full_name
 
@@ -43,7 +44,8 @@ class Clients:
             Its full name, ``provider:name``.
 
         Raises:
-            ConfigError: No such model, or the object is no client.
+            ConfigError: No such model, or the object is no client, or its name or capabilities are
+                none.
         """
         if isinstance(client, str):
             if client in self._known:
@@ -60,6 +62,7 @@ class Clients:
                 "stream_messages_with_options() and create_message_with_options()",
             )
         name = full_name(client)
+        capabilities_of(client)  # what it cannot say is said now, not in the middle of a run
         self._known[name] = client
         return name
 

@@ -159,8 +159,10 @@ def image_of(value: Any) -> ImagePart | None:
     """The image that a value is, None when it is none or cannot be drawn."""
     if isinstance(value, ImagePart):
         return value
-    if isinstance(value, (bytes, bytearray)):
+    if isinstance(value, (bytes, bytearray, memoryview)):
         return image_part(bytes(value))
+    if isinstance(value, io.BytesIO):
+        return image_part(value.getvalue())
     if isinstance(value, (str, int, float, Mapping, list, tuple, type)):
         return None
     kind = type(value)
@@ -171,14 +173,28 @@ def image_of(value: Any) -> ImagePart | None:
             value.savefig(sink, format="png")
             return image_part(sink.getvalue())
         if root == "PIL" and hasattr(value, "save"):
-            sink = io.BytesIO()
-            value.save(sink, format="PNG")
-            return image_part(sink.getvalue())
+            return image_part(_pillow_bytes(value))
         if root == "IPython" and kind.__name__ == "Image" and value.data:
             return image_part(value.data)
     except Exception:  # noqa: BLE001  # a figure that cannot be drawn is shown as text instead
         return None
     return None
+
+
+# Modes that PNG has no form for -> the nearest one that it has, with every pixel's colour kept.
+_NEAREST: Final = {"HSV": "RGB", "LAB": "RGB", "PA": "RGBA", "RGBa": "RGBA", "La": "LA"}
+
+
+def _pillow_bytes(value: Any) -> bytes:
+    """A Pillow image as PNG; one that was opened from a JPEG stays one, a photo is ten times
+    bigger as PNG."""
+    sink = io.BytesIO()
+    if getattr(value, "format", None) == "JPEG":
+        value.save(sink, format="JPEG", quality="keep")
+    else:
+        value = value.convert(_NEAREST[value.mode]) if value.mode in _NEAREST else value
+        value.save(sink, format="PNG")
+    return sink.getvalue()
 
 
 def image_part(raw: bytes) -> ImagePart | None:

@@ -15,6 +15,7 @@ from typing import Any, Final, overload
 
 from notebook_agent.core.request import ToolConstraint, ToolSchema
 from notebook_agent.engine.tools.schema import Binding, bind_function
+from notebook_agent.engine.tools.sent import sent_schema
 from notebook_agent.engine.tools.strict import drop_nulls, strict_schema
 from notebook_agent.engine.tools.validate import schema_faults
 from notebook_agent.errors import ConfigError
@@ -91,12 +92,7 @@ class Tool:
         Args:
             constraint: STRICT closes every object and requires every property (L7).
         """
-        parameters = self.parameters
-        if not isinstance(parameters, Mapping) or parameters.get("type", "object") != "object":
-            # every provider wants an object; the check stays open (B50)
-            parameters = {}
-        if "type" not in parameters:
-            parameters = {"type": "object", "properties": {}, **parameters}
+        parameters = sent_schema(self.parameters)
         if constraint is ToolConstraint.STRICT:
             parameters = strict_schema(parameters)
         return ToolSchema(self.name, self.description, parameters)
