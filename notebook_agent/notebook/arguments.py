@@ -77,7 +77,7 @@ CELL_OPTIONS: Final[tuple[Option, ...]] = (
            metavar="N", least=1, example="16"),
     Option(("--max-tokens",), "max_tokens", "tokens this run may use, all attempts (256000)",
            "count", metavar="N", least=1, example="256000"),
-    Option(("--timeout",), "timeout", "seconds a reply may take in all (300)", "number",
+    Option(("--timeout",), "timeout", "seconds a reply may take (300); a rescue, as many again", "number",
            metavar="S", least=0.001, example="300"),
     Option(("--no-stream",), "no_stream", "one unstreamed request, no retries", "flag"),
     Option(("-p",), "params", "request parameter, sent as given; may be repeated", "pair",

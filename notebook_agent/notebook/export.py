@@ -151,9 +151,14 @@ def _table(session: Session, hide: Hide) -> tuple[list[str], list[list[str]]]:
         "duration_s",
     ]
     rows = [
-        ["?" if row.get(n) is None else str(row[n]) for n in names] for row in _rows(session, hide)
+        ["?" if row.get(n) is None else _shown(row[n]) for n in names]
+        for row in _rows(session, hide)
     ]
     return names, rows
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def _as_markdown(session: Session, hide: Hide) -> str:

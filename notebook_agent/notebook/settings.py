@@ -42,7 +42,7 @@ class Settings:
         store: "" = the file under the user's data folder, "memory", or a path (D21).
             ``NOTEBOOK_AGENT_STORE`` sets it.
         max_turns, max_tokens: Limits of a run; 0 = the policy's default.
-        timeout: Seconds a reply may take in all; 0 = the default.
+        timeout: Seconds a reply may take, and a rescue again; 0 = the default.
         cooldown: Seconds a tripped breaker rests before it probes the primary; 0 = 60.
         trip_after: Failed turns in a row that trip the breaker; 0 = 3.
         stream: False = one unstreamed attempt per turn.

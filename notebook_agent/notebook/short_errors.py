@@ -10,7 +10,7 @@ Source: notebook side, commands (D4, D12, N11, X03, X05).
 from __future__ import annotations
 
 from notebook_agent.core.text import visible
-from notebook_agent.errors import AgentError, ProviderError, RateLimitEscalation
+from notebook_agent.errors import AgentError, ErrorKind, ProviderError, RateLimitEscalation
 
 __all__ = ["install", "render", "uninstall"]
 
@@ -20,8 +20,10 @@ MAX_LINES = 8
 def render(error: AgentError) -> list[str]:
     """The lines that stand in place of a traceback."""
     lines = visible(str(error)).splitlines() or [""]
-    if len(lines) == 1 and isinstance(error, (ProviderError, RateLimitEscalation)):
-        lines.append("Every attempt:  %agent why")
+    if isinstance(error, (ProviderError, RateLimitEscalation)) and not getattr(error, "hint", ""):
+        late = isinstance(error, ProviderError) and error.kind is ErrorKind.TIMEOUT
+        more = "More time:  %%agent --timeout 600     every" if late else "Every"
+        lines.append(f"{more} attempt:  %agent why")
     if len(lines) > MAX_LINES:
         lines = [*lines[: MAX_LINES - 1], "..."]
     return [f"{type(error).__name__}: {lines[0]}", *lines[1:]]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from notebook_agent.errors import ConfigError
+from notebook_agent.errors import ConfigError, ErrorKind, ProviderError
+from notebook_agent.notebook import short_errors
 from notebook_agent.notebook.agent_session import AgentSession
 from notebook_agent.notebook.arguments import UsageError
 from notebook_agent.notebook.settings import Settings
@@ -108,3 +111,33 @@ def test_D21_after_a_restart_the_last_default_comes_back_though_a_new_one_was_lo
 def test_status_and_config_tell_a_newcomer_where_to_look(agent):
     assert "%agent help" in repr(agent.status())
     assert "turns a run may take; 0 = 16" in repr(agent.config())
+
+
+@pytest.mark.parametrize(
+    ("error", "lines"),
+    [
+        (ProviderError(ErrorKind.TRANSPORT, "cut"), ["cut", "Every attempt:  %agent why"]),
+        (
+            ProviderError(ErrorKind.TRANSPORT, "cut\nGave up.", hint="Is it on?"),
+            ["cut", "Gave up.", "Is it on?"],
+        ),
+        (
+            ProviderError(ErrorKind.TIMEOUT, "late\nGave up."),
+            [
+                "late",
+                "Gave up.",
+                "More time:  %%agent --timeout 600     every attempt:  %agent why",
+            ],
+        ),
+    ],
+)
+def test_D12_every_failure_of_a_provider_says_what_to_do(error, lines):
+    assert short_errors.render(error) == [f"ProviderError: {lines[0]}", *lines[1:]]
+
+
+def test_an_export_rounds_seconds(agent, tmp_path):
+    agent.model(ScriptedModel(["Yes."], name="one"))
+    agent.ask("Well?")
+    agent.export(str(tmp_path / "talk.md"))
+    last = (tmp_path / "talk.md").read_text().splitlines()[-1]
+    assert re.search(r"\| \d+\.\d{3} \|$", last), last
