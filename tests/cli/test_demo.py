@@ -32,6 +32,7 @@ def test_demo_on_the_scripted_model_shows_and_writes_everything(tmp_path):
         "1 turn",  # the footer
         "CALLING_MODEL",  # the FSM trace
         "input_tokens",  # the audit frame
+        "Next, JupyterLab on the notebooks:  make lab",
     ):
         assert word in done.stdout, word
     notebook = nbformat.read(tmp_path / "out" / "00_quickstart.ipynb", as_version=4)

@@ -276,8 +276,9 @@ def test_lab_copies_missing_notebooks_and_overwrites_none(monkeypatch, tmp_path)
     interrupts = [KeyboardInterrupt]
 
     class Started:
-        def __init__(self, command):
+        def __init__(self, command, env):
             commands.append(command)
+            assert env["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
 
         def wait(self):
             if interrupts:
@@ -308,7 +309,9 @@ def test_lab_without_jupyterlab_says_what_to_type(monkeypatch, capsys):
 def test_lab_as_root_says_so_to_jupyterlab(monkeypatch, tmp_path, user, given):
     commands = []
     done = SimpleNamespace(wait=lambda: 0)
-    monkeypatch.setattr(lab.subprocess, "Popen", lambda command: commands.append(command) or done)
+    monkeypatch.setattr(
+        lab.subprocess, "Popen", lambda command, **_: commands.append(command) or done
+    )
     monkeypatch.setattr(os, "geteuid", lambda: user, raising=False)
     assert cli.main(["lab", str(tmp_path)]) == 0
     assert ("--allow-root" in commands[0]) is given
