@@ -338,7 +338,8 @@ class AgentRuntime(Verbs):
             if isinstance(wanted, Session)
             else Session(id=self.surroundings.new_id("session"), name=name)
         )
-        return SessionState(session, self.store, self.surroundings)
+        by_name = isinstance(wanted, str)
+        return SessionState(session, self.store, self.surroundings, by_name=by_name)
 
     def use_store(self, store: Store) -> None:
         """Keep the session elsewhere from now on; conversation and trail come along.

@@ -20,7 +20,7 @@ from notebook_agent.engine.compactor import CompactionResult
 from notebook_agent.engine.conversation import Conversation, without_state
 from notebook_agent.engine.store.base import MessageRecord, SessionRow, Store
 from notebook_agent.engine.store.open import load_session
-from notebook_agent.errors import ConfigError
+from notebook_agent.errors import ConfigError, StoreError
 
 __all__ = ["SessionState", "find"]
 
@@ -32,14 +32,23 @@ class SessionState:
         session: New, or read from the store by :meth:`load`.
         store: Where it is kept; touched at the first run, not before (D21).
         surroundings: Clock and ids.
+        by_name: It was asked for by its name, and the store had none of that name.
     """
 
-    def __init__(self, session: Session, store: Store, surroundings: Surroundings) -> None:
+    def __init__(
+        self,
+        session: Session,
+        store: Store,
+        surroundings: Surroundings,
+        *,
+        by_name: bool = False,
+    ) -> None:
         self.session = session
         self.store = store
         self.conversation = Conversation(session.history)
         self._surroundings = surroundings
         self._stored = False
+        self._by_name = by_name
         self._marked = False  # the watermark says how far the conversation was read
 
     @classmethod
@@ -60,6 +69,36 @@ class SessionState:
         place = self.store.location
         return (place if place != "memory" else f"memory:{id(self.store)}", self.session.id)
 
+    def settle(self) -> None:
+        """Become the one session of the name that was asked for: another runtime or kernel may
+        have made it since. Before the session is held for a run, for the key may change.
+
+        Raises:
+            StoreError: It cannot be read or written.
+        """
+        if not self._by_name or self._stored:
+            return
+        row = self.store.claim_session(self._row())
+        if row.id != self.session.id:
+            found = load_session(self.store, row.id)
+            mine = self.session
+            mine.id, mine.name, mine.config = found.id, found.name, found.config
+            mine.runs[:] = found.runs
+            self.conversation.replace(list(found.history))
+            self.conversation.close_exchange()
+            self._mark()
+        self._by_name, self._stored = False, True
+
+    def _row(self) -> SessionRow:
+        at = self._surroundings.wall()
+        return SessionRow(
+            id=self.session.id,
+            name=self.session.name,
+            created_at=at,
+            updated_at=at,
+            config=self.session.config,
+        )
+
     def ensure_stored(self) -> None:
         """Create the session's row at the first write.
 
@@ -70,16 +109,7 @@ class SessionState:
             return
         row = self.store.get_session(self.session.id)
         if row is None:
-            at = self._surroundings.wall()
-            self.store.create_session(
-                SessionRow(
-                    id=self.session.id,
-                    name=self.session.name,
-                    created_at=at,
-                    updated_at=at,
-                    config=self.session.config,
-                )
-            )
+            self.store.create_session(self._row())
             self._take_in()
         else:
             if not self._marked:
@@ -179,7 +209,7 @@ class SessionState:
             StoreError: It could not be written.
         """
         if hard:
-            if self.known():
+            if self.store.get_session(self.session.id) is not None:
                 self.store.delete_session(self.session.id)
             self._stored = False
             self.session.runs.clear()
@@ -191,8 +221,26 @@ class SessionState:
         self.conversation.replace([])
 
     def known(self) -> bool:
-        """Whether the store has the session; nothing is created."""
-        return self._stored or self.store.get_session(self.session.id) is not None
+        """Whether the store has the session; nothing is created.
+
+        Raises:
+            StoreError: It had it, and somebody has deleted it since.
+        """
+        there = self.store.get_session(self.session.id) is not None
+        if self._stored and not there:
+            raise StoreError(
+                f"Session {self.session.name!r} was deleted in the store while it was open here; "
+                "nothing was saved. Its conversation is still here.\n"
+                "Keep it as a new session:  %agent session save NAME\n"
+                "or begin anew:  %agent reset --hard"
+            )
+        return there
+
+    def store_again(self) -> None:
+        """A session that was deleted in the store is created anew, with its conversation."""
+        if self._stored and self.store.get_session(self.session.id) is None:
+            self._stored = self._marked = False
+        self.ensure_stored()
 
     def _conversing(self) -> list[str]:
         """Ids of the runs that the conversation rests on, oldest first."""

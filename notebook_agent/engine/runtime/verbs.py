@@ -376,7 +376,7 @@ class Verbs(ExactCount):
         state = self.state
         with self._held("rename"):
             state.session.name = name
-            state.ensure_stored()
+            state.store_again()
             self.store.rename_session(state.session.id, name)
         return state.session
 

@@ -6,6 +6,7 @@ Source: Turn FSM, "Relationship to other components" (B70, B75-B80); LLM turn (L
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Coroutine
 from dataclasses import replace
@@ -79,6 +80,8 @@ async def _work(
     except InputRejected as refused:
         raise _rejected(runtime, message, refused) from None
     state = runtime.state
+    with contextlib.suppress(Exception):  # the run itself says what is wrong with its store
+        await patiently(state.settle, runtime.surroundings, runtime.cancel_signal)
     run_id = runtime.surroundings.new_id("run")
     try:
         await _enter(runtime, run_id, wait_s)

@@ -170,6 +170,16 @@ class SessionStore(Protocol):
         """
         ...
 
+    def claim_session(self, row: SessionRow) -> SessionRow:
+        """The newest session of the row's name; the row itself, created, when there is none. One
+        transaction: of two kernels that ask for a new name at once, one creates it.
+
+        Raises:
+            ConfigError: The name is empty or too long.
+            StoreError: The id is taken.
+        """
+        ...
+
     def get_session(self, session_id: str) -> SessionRow | None: ...
     def find_session(self, name: str) -> SessionRow | None:
         """The session of that name (NFC) that was created last."""
@@ -269,8 +279,8 @@ class RunStore(Protocol):
 
     def records(self, run_id: str) -> list[RunEventRecord]: ...
     def events(self, run_id: str) -> list[AgentEvent]:
-        """Those of the records and the others, by ``timestamp``, then ``order``; ties keep the
-        order of writing, and the terminal event is last."""
+        """Those of the records and the others, by ``order`` where each has its own, else by
+        ``timestamp``; ties keep the order of writing, and the terminal event is last."""
         ...
 
     def state(self, run_id: str) -> RunState:

@@ -191,8 +191,12 @@ def reported_usage(records: list[RunEventRecord] | tuple[RunEventRecord, ...]) -
 
 
 def in_order(events: Iterable[AgentEvent]) -> list[AgentEvent]:
-    """Events as they happened: by time, then order; the terminal one last."""
-    return sorted(events, key=lambda e: (e.terminal, e.timestamp, e.order))
+    """Events as they happened: by their numbers, which no clock set back can turn round; by time
+    where not each has its own. The terminal one last."""
+    found = list(events)
+    if len({event.order for event in found}) == len(found):
+        return sorted(found, key=lambda e: (e.terminal, e.order))
+    return sorted(found, key=lambda e: (e.terminal, e.timestamp, e.order))
 
 
 def no_session(session_id: str) -> StoreError:
@@ -204,7 +208,10 @@ def no_session(session_id: str) -> StoreError:
 
 def no_run(run_id: str) -> StoreError:
     """There is no such run."""
-    return StoreError(f"There is no run with the id {run_id!r}.\nSee them with:  %agent audit")
+    return StoreError(
+        f"There is no run with the id {run_id!r} in the store; its session may have been deleted.\n"
+        "See what there is:  %agent session list"
+    )
 
 
 def taken(what: str, key: str) -> StoreError:

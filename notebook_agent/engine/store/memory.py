@@ -79,6 +79,14 @@ class MemoryStore:
                 )
             )  # fmt: skip
 
+    def claim_session(self, row: SessionRow) -> SessionRow:
+        with self._lock:
+            if self.find_session(row.name) is None:
+                self.create_session(row)
+            found = self.find_session(row.name)
+        assert found is not None
+        return found
+
     def get_session(self, session_id: str) -> SessionRow | None:
         with self._lock:
             box = self._sessions.get(clean_text(session_id))

@@ -96,6 +96,8 @@ class Medium:
             schema.check_header(self.path)
         except OSError as problem:
             raise self._os_error(problem) from problem
+        status = self.path.stat()
+        self._inode = (status.st_dev, status.st_ino)
         try:
             self._db = sqlite3.connect(
                 self.path, timeout=OPEN_S, isolation_level=None, check_same_thread=False
@@ -148,6 +150,7 @@ class Medium:
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
         with self._lock:
             db = self._open_db()
+            self._same_file()
             try:
                 db.execute(begin)
                 yield db
@@ -162,6 +165,24 @@ class Medium:
         if self._db is None:
             raise StoreError(f"The session store {self.path} is closed; open it again.")
         return self._db
+
+    def _same_file(self) -> None:
+        """What is written to a file that was moved or deleted under an open connection is lost,
+        and SQLite says nothing.
+
+        Raises:
+            StoreError: The path leads to another file, or to none.
+        """
+        try:
+            found = self.path.stat()
+        except OSError:
+            found = None
+        if found is None or (found.st_dev, found.st_ino) != self._inode:
+            raise StoreError(
+                f"{self.path} was moved, deleted or replaced while it was open; nothing of this "
+                "step was saved.\nPut it back, or keep sessions in another file:  "
+                '%config AgentMagics.store = "PATH"'
+            )
 
     @staticmethod
     def _roll_back(db: sqlite3.Connection) -> None:

@@ -28,11 +28,26 @@ from notebook_agent.engine.store.base import (
     ToolExecution,
 )
 from notebook_agent.engine.store.schema import TURN_COLUMNS
+from notebook_agent.errors import StoreError
 
 __all__ = ["dumps", "loads"]
 
 _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-loads: Final = json.loads
+
+
+def loads(text: str) -> Any:
+    """JSON of the file.
+
+    Raises:
+        StoreError: It is none: the file was damaged or written by something else.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError) as problem:
+        raise StoreError(
+            f"The session store holds a damaged value, {str(text)[:40]!r}: {problem}.\n"
+            "Move the file away; a new one is made at the next run."
+        ) from problem
 
 
 def dumps(value: Any) -> str:

@@ -21,6 +21,7 @@ from notebook_agent.engine.store.sqlite_medium import Medium
 __all__ = ["SessionTables"]
 
 _SELECT_SESSION = f"SELECT {rows.SESSION_COLUMNS} FROM sessions "  # noqa: S608  # our own columns
+_NEWEST_NAMED = _SELECT_SESSION + "WHERE name = ? ORDER BY created_at DESC, position DESC LIMIT 1"
 _SELECT_MESSAGE = f"SELECT {rows.MESSAGE_COLUMNS} FROM messages "  # noqa: S608  # our own columns
 
 # instr, not LIKE: it has no wildcards, so '%' and '_' are found as they are (X07)
@@ -37,16 +38,17 @@ class SessionTables(Medium):
     """The half of the store that a :class:`~notebook_agent.engine.store.base.SessionStore` is."""
 
     def create_session(self, row: SessionRow) -> None:
-        key, name = clean_text(row.id), session_name(row.name)
-        config = rows.dumps(codec.plain(row.config))
         with self.writing() as db:
-            if db.execute("SELECT 1 FROM sessions WHERE id = ?", (key,)).fetchone():
-                raise codec.taken("session", key)
-            db.execute(
-                "INSERT INTO sessions (id, name, created_at, updated_at, config)"
-                " VALUES (?, ?, ?, ?, ?)",
-                (key, name, row.created_at, row.updated_at, config),
-            )
+            _insert(db, row)
+
+    def claim_session(self, row: SessionRow) -> SessionRow:
+        name = session_name(row.name)
+        with self.writing() as db:
+            found = db.execute(_NEWEST_NAMED, (name,)).fetchone()
+            if found is None:
+                _insert(db, row)
+                found = db.execute(_NEWEST_NAMED, (name,)).fetchone()
+        return rows.session_from_row(found)
 
     def get_session(self, session_id: str) -> SessionRow | None:
         with self.reading() as db:
@@ -55,10 +57,7 @@ class SessionTables(Medium):
 
     def find_session(self, name: str) -> SessionRow | None:
         with self.reading() as db:
-            row = db.execute(
-                _SELECT_SESSION + "WHERE name = ? ORDER BY created_at DESC, position DESC LIMIT 1",
-                (session_name(name),),
-            ).fetchone()
+            row = db.execute(_NEWEST_NAMED, (session_name(name),)).fetchone()
         return None if row is None else rows.session_from_row(row)
 
     def list_sessions(self) -> list[SessionRow]:
@@ -133,6 +132,17 @@ class SessionTables(Medium):
         with self.reading() as db:
             found = db.execute(_SEARCH, (only, wanted, limit)).fetchall()
         return [rows.message_from_row(row) for row in found]
+
+
+def _insert(db: sqlite3.Connection, row: SessionRow) -> None:
+    key, name = clean_text(row.id), session_name(row.name)
+    config = rows.dumps(codec.plain(row.config))
+    if db.execute("SELECT 1 FROM sessions WHERE id = ?", (key,)).fetchone():
+        raise codec.taken("session", key)
+    db.execute(
+        "INSERT INTO sessions (id, name, created_at, updated_at, config) VALUES (?, ?, ?, ?, ?)",
+        (key, name, row.created_at, row.updated_at, config),
+    )
 
 
 def session_key(db: sqlite3.Connection, session_id: str) -> str:
