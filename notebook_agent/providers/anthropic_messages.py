@@ -43,6 +43,7 @@ from notebook_agent.providers.forced_tool import forced_tool
 from notebook_agent.providers.schema_forms import closed_schema
 from notebook_agent.providers.secret import Secret
 from notebook_agent.providers.sse import StreamCaps
+from notebook_agent.providers.wire import mapping, usage_int
 
 __all__ = ["AnthropicMessages"]
 
@@ -195,8 +196,7 @@ class AnthropicMessages(HttpModelClient):
         _, body = self.encode(request, options, stream=False)
         document = {k: v for k, v in msgspec.json.decode(body).items() if k in COUNTED}
         reply = await self.get_json("/v1/messages/count_tokens", encode_json(document))
-        found = reply.get("input_tokens") if isinstance(reply, dict) else None
-        return found if isinstance(found, int) else None
+        return usage_int(mapping(reply).get("input_tokens"))
 
     def native_format(self, name: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
         """The format that forces a schema; None where the service has no form for it."""

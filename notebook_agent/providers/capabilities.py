@@ -83,7 +83,9 @@ def from_listing(entry: Any, known: Capabilities) -> Capabilities:
     window, output = _number(entry, _WINDOWS), _number(entry, _OUTPUTS)
     info = entry.get("model_info")
     if window is None and isinstance(info, Mapping):  # Ollama: "llama.context_length"
-        window = next((v for k, v in info.items() if str(k).endswith(".context_length")), None)
+        told = [v for k, v in info.items() if str(k).endswith(".context_length")]
+        sizes = [_number({"context_length": v}, _WINDOWS) for v in told]
+        window = next((size for size in sizes if size is not None), None)
     if window is not None:
         found["context_window"] = window
     if output is not None:

@@ -20,10 +20,11 @@ from notebook_agent.core.accumulator import StreamAccumulator
 from notebook_agent.core.request import RequestOptions, StreamRequest
 from notebook_agent.core.response import ChatResponse
 from notebook_agent.errors import ErrorKind, ProviderError
+from notebook_agent.providers import hints
 from notebook_agent.providers.base import Capabilities, check_allowed
 from notebook_agent.providers.errors import from_error_object
 from notebook_agent.providers.forced_tool import turner
-from notebook_agent.providers.hints import hint_for, unsendable, unsupported, wrong_argument
+from notebook_agent.providers.hints import unsupported
 from notebook_agent.providers.http import Answer, Endpoint, Wire, bare
 from notebook_agent.providers.secret import Secret
 from notebook_agent.providers.sse import StreamCaps
@@ -94,7 +95,7 @@ class HttpModelClient:
         address = base_url if isinstance(base_url, Secret) else Secret(base_url)
         base_url = ""
         key = Secret(key) if isinstance(key, str) else key
-        problem = wrong_argument(key, headers, capabilities)
+        problem = hints.wrong_argument(key, headers, capabilities)
         if problem is not None:
             key = headers = None
             raise problem
@@ -298,9 +299,11 @@ class HttpModelClient:
 
     def _document(self, sent: bytes) -> tuple[Any, ProviderError | None]:
         try:
-            return load_lenient(sent), None
+            document = load_lenient(sent)
         except ValueError:
             return None, self._no_reply(sent)
+        refused = from_error_object(document)
+        return document, None if refused is None else self._explained(refused)
 
     @staticmethod
     def names_in(document: Any) -> list[str]:
@@ -308,18 +311,18 @@ class HttpModelClient:
         entries = document
         if isinstance(document, dict):
             entries = document.get("data") or document.get("models")
-        found = {
-            str(entry.get("id") or entry.get("name") or entry.get("model"))
-            for entry in (entries if isinstance(entries, list) else ())
-            if isinstance(entry, dict)
-        }
-        return sorted(found - {"None"})
+        rows = [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
+        names = [row.get("id") or row.get("name") or row.get("model") for row in rows]
+        return sorted({name for name in names if isinstance(name, str)})
 
     async def _ask(
         self, request: StreamRequest, options: RequestOptions, *, stream: bool
     ) -> Answer:
         check_allowed(self.full_name)
-        path, body = self.encode(request, options, stream=stream)
+        try:
+            path, body = self.encode(request, options, stream=stream)
+        except (TypeError, ValueError, OverflowError, RecursionError) as problem:
+            raise hints.unwritable(problem, self.full_name) from problem
         try:
             return await self._wire.open(path, self._all_headers(), body)
         except ProviderError as problem:
@@ -332,7 +335,7 @@ class HttpModelClient:
             headers["connection"] = "close"
         key = self._the_key()
         if key:
-            problem = unsendable(key, self.provider)
+            problem = hints.unsendable(key, self.provider)
             if problem is not None:
                 raise self._explained(problem)
             headers.update(self.key_headers(key))
@@ -350,9 +353,7 @@ class HttpModelClient:
     def _secrets(self) -> tuple[Secret, ...]:
         given = [v for v in self._headers.values() if isinstance(v, Secret)]
         with contextlib.suppress(Exception):  # a key that cannot be found hides nothing
-            key = self._the_key()
-            if key:
-                given.append(key)
+            given += [key for key in (self._the_key(),) if key]
         return tuple(given)
 
     def _decoder_for(self, answer: Answer) -> Decoder | None:
@@ -378,7 +379,7 @@ class HttpModelClient:
         error.message = self._wire.clean(error.message)
         error.args = (error.message,)
         if not error.hint:
-            error.hint = hint_for(
+            error.hint = hints.hint_for(
                 error,
                 provider=self.provider,
                 model=model or self._model,

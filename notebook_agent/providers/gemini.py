@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -40,7 +41,7 @@ from notebook_agent.providers.forced_tool import forced_tool
 from notebook_agent.providers.gemini_stream import GeminiDecoder
 from notebook_agent.providers.secret import Secret
 from notebook_agent.providers.sse import StreamCaps
-from notebook_agent.providers.wire import MADE_ID
+from notebook_agent.providers.wire import MADE_ID, mapping, usage_int
 
 __all__ = ["Gemini"]
 
@@ -177,7 +178,7 @@ class Gemini(HttpModelClient):
                 config[name] = value
         if config:
             body["generationConfig"] = config
-        name = model if "/" in model else f"models/{model}"
+        name = quote(model if "/" in model else f"models/{model}", safe="/:")
         verb = "streamGenerateContent?alt=sse" if stream else "generateContent"
         return f"/{name}:{verb}", encode_json(body)
 
@@ -191,7 +192,7 @@ class Gemini(HttpModelClient):
         Raises:
             ProviderError: The endpoint does not answer.
         """
-        entry = await self.get_json(f"/models/{self._model.removeprefix('models/')}")
+        entry = await self.get_json(f"/models/{quote(self._model.removeprefix('models/'))}")
         self._capabilities = from_listing(entry, self._capabilities)
         return self._capabilities
 
@@ -211,11 +212,10 @@ class Gemini(HttpModelClient):
         """
         path, body = self.encode(request, options, stream=False)
         name = path.rpartition(":")[0]
-        whole = {"model": name[1:], **msgspec.json.decode(body)}
+        whole = {"model": unquote(name[1:]), **msgspec.json.decode(body)}
         asked = encode_json({"generateContentRequest": whole})
         reply = await self.get_json(f"{name}:countTokens", asked)
-        found = reply.get("totalTokens") if isinstance(reply, dict) else None
-        return found if isinstance(found, int) else None
+        return usage_int(mapping(reply).get("totalTokens"))
 
     def _format(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         kind = wanted.get("type")

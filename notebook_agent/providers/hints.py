@@ -14,7 +14,7 @@ from notebook_agent.providers.base import Capabilities
 from notebook_agent.providers.secret import Secret
 from notebook_agent.providers.services import SERVICES
 
-__all__ = ["hint_for", "unsendable", "unsupported", "wrong_argument"]
+__all__ = ["hint_for", "unsendable", "unsupported", "unwritable", "wrong_argument"]
 
 _PAGE: Final = re.compile(r"answered HTTP \d+ with an HTML page")
 _NO_MODEL: Final = re.compile(
@@ -39,6 +39,14 @@ def unsendable(key: Secret, provider: str) -> ProviderError | None:
         ErrorKind.AUTHENTICATION,
         f"The key for {provider} holds a character that no key has, at place {at}: was it copied "
         "with more than itself? Nothing was sent.",
+    )
+
+
+def unwritable(problem: Exception, name: str) -> ProviderError:
+    """The error for a request that JSON has no form for."""
+    return ProviderError(
+        ErrorKind.BAD_REQUEST,
+        f"The request to {name} cannot be written as JSON: {problem}. Nothing was sent.",
     )
 
 

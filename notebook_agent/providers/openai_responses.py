@@ -42,6 +42,7 @@ from notebook_agent.providers.openai_responses_stream import ResponsesDecoder
 from notebook_agent.providers.schema_forms import strict_schema
 from notebook_agent.providers.secret import Secret
 from notebook_agent.providers.sse import StreamCaps
+from notebook_agent.providers.wire import mapping, usage_int
 
 __all__ = ["OpenAIResponses"]
 
@@ -187,8 +188,7 @@ class OpenAIResponses(HttpModelClient):
         path, body = self.encode(request, options, stream=False)
         document = {k: v for k, v in msgspec.json.decode(body).items() if k in COUNTED}
         reply = await self.get_json(f"{path}/input_tokens", encode_json(document))
-        found = reply.get("input_tokens") if isinstance(reply, dict) else None
-        return found if isinstance(found, int) else None
+        return usage_int(mapping(reply).get("input_tokens"))
 
     def native_format(self, name: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
         """The format that forces a schema: strict where the schema has such a form."""

@@ -23,7 +23,7 @@ COUNTS = {
 
 @pytest.mark.allow_requests
 @pytest.mark.parametrize("api", list(COUNTS))
-@pytest.mark.parametrize(("sent", "found"), [(17, 17), (None, None), ("17", None)])
+@pytest.mark.parametrize(("sent", "found"), [(17, 17), (None, None), ("17", None), (True, None)])
 async def test_L20_the_providers_own_count(api, sent, found):
     field, path = COUNTS[api]
     async with serve(lambda _request: json_reply({field: sent})) as server:
@@ -44,6 +44,51 @@ async def test_models_of_gemini_are_listed_by_their_bare_names():
     async with serve(lambda _request: json_reply(listing)) as server:
         client = client_of("gemini", base_url=server.url)
         assert await client.list_models() == ["a", "b"]
+        await client.aclose()
+
+
+@pytest.mark.allow_requests
+async def test_a_list_with_odd_rows_gives_the_names_in_it():
+    rows = [
+        None,
+        5,
+        {"id": None},
+        {"id": 5},
+        {"id": ["x"]},
+        {"id": "a"},
+        {"id": "a"},
+        {"name": "b"},
+    ]
+    async with serve(json_reply({"data": rows})) as server:
+        client = client_of("openai-chat", base_url=server.url)
+        assert await client.list_models() == ["a", "b"]
+        await client.aclose()
+
+
+@pytest.mark.allow_requests
+async def test_an_error_in_a_200_answer_is_no_empty_list():
+    async with serve(json_reply({"error": {"message": "not today"}})) as server:
+        client = client_of("openai-chat", base_url=server.url)
+        with pytest.raises(ProviderError, match="not today"):
+            await client.list_models()
+        await client.aclose()
+
+
+@pytest.mark.allow_requests
+@pytest.mark.parametrize(
+    ("info", "window"),
+    [
+        ({"a.context_length": "8k"}, None),
+        ({"a.context_length": -5}, None),
+        ({"a.context_length": 4096.5}, None),
+        ({"clip.context_length": None, "llama.context_length": 4096}, 4096),
+        (5, None),
+    ],
+)
+async def test_L20_a_window_is_a_whole_number_or_not_known(info, window):
+    async with serve(json_reply({"model_info": info})) as server:
+        client = client_of("ollama", base_url=server.url)
+        assert (await client.learn()).context_window == window
         await client.aclose()
 
 
