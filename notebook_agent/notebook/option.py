@@ -22,6 +22,7 @@ from notebook_agent.errors import ConfigError
 
 __all__ = ["LINE_HINT", "Option", "UsageError", "nearest", "own_names", "parse_options"]
 
+_PYTHON: Final = {"True": True, "False": False, "None": None}  # whoever types them means them
 LINE_HINT: Final = "For braces as they are, type a backslash before them:  \\{{"
 # What IPython puts into every namespace: no suggestion for anything.
 _NOT_OWN: Final = frozenset({"In", "Out", "exit", "quit", "open", "get_ipython"})
@@ -259,7 +260,7 @@ def _either(choices: Sequence[str]) -> str:
 
 
 def _pair(text: str, bad: Callable[[str], UsageError]) -> tuple[str, Any]:
-    """``key=value``; the value is JSON, or the text itself when it is none."""
+    """``key=value``; the value is JSON or True, False, None as in Python, else the text itself."""
     key, eq, value = text.partition("=")
     if not eq or not key.strip():
         raise bad("key=value")
@@ -267,7 +268,7 @@ def _pair(text: str, bad: Callable[[str], UsageError]) -> tuple[str, Any]:
         read = json.loads(value)
         json.dumps(read, allow_nan=False)  # NaN is no JSON: it would be sent as null
     except ValueError:
-        return key.strip(), value
+        return key.strip(), _PYTHON.get(value, value)
     return key.strip(), read
 
 

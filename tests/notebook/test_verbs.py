@@ -108,6 +108,8 @@ def test_every_verb_is_in_the_table_and_has_its_twin():
         ("reset --hard", "reset", {"hard": True}),
         ("tools add f,g h", "tools", {"action": "add", "names": ("f", "g", "h")}),
         ("compact policy threshold=50 auto=false", "compact", {"action": "policy", "changes": {"threshold": 50, "auto": False}}),
+        ("compact policy auto=False prune=True summary_model=None", "compact",
+         {"action": "policy", "changes": {"auto": False, "prune": True, "summary_model": None}}),
         ("audit --run -1 --last 5", "audit", {"run": "-1", "last": 5}),
         ("audit --run=-1 --last 5", "audit", {"run": "-1", "last": 5}),
         ("replay f.jsonl --speed 2.5", "replay", {"path": "f.jsonl", "speed": 2.5}),
