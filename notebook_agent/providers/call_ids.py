@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from notebook_agent.core.messages import Message, MessagePart, ToolCallPart, ToolResultPart
 
@@ -78,34 +78,34 @@ def fitting_ids(messages: Sequence[Message], rule: IdRule) -> Sequence[Message]:
     if legal and not (rule.unique and len(set(ids)) < len(ids)):
         return messages
     used = {call_id for call_id in ids if rule.legal.fullmatch(call_id)}
-    open_calls: dict[str, str] = {}  # id -> what its latest call is called on the wire
+    open_calls: dict[str, tuple[str, str]] = {}  # id -> its latest call's id and name on the wire
     told: set[str] = set()
     out: list[Message] = []
     for message in messages:
         parts: list[MessagePart] = []
         for part in message.parts:
             if isinstance(part, ToolCallPart):
-                name = _fitting(part.id, rule, used, told)
-                open_calls[part.id] = name
-                part = _renamed(part if name == part.id else replace(part, id=name), rule)
+                wire = _fitting(part.id, rule, used, told), _fitting_name(part.name, rule)
+                open_calls[part.id] = wire
+                if wire != (part.id, part.name):
+                    part = replace(part, id=wire[0], name=wire[1])
             elif isinstance(part, ToolResultPart):
-                name = open_calls.get(part.call_id, part.call_id)
-                part = _renamed(part if name == part.call_id else replace(part, call_id=name), rule)
+                own = part.call_id, _fitting_name(part.name, rule)
+                wire = open_calls.get(part.call_id, own)
+                if wire != (part.call_id, part.name):
+                    part = replace(part, call_id=wire[0], name=wire[1])
             parts.append(part)
         same = all(new is old for new, old in zip(parts, message.parts, strict=True))
         out.append(message if same else replace(message, parts=tuple(parts)))
     return out
 
 
-_Part = TypeVar("_Part", ToolCallPart, ToolResultPart)
-
-
-def _renamed(part: _Part, rule: IdRule) -> _Part:
-    """The part under a name that the service takes: what it cannot read becomes ``_``."""
-    if rule.names.fullmatch(part.name):
-        return part
-    name = re.sub("[^a-zA-Z0-9_-]+", "_", part.name)[:64] or "unnamed"
-    return replace(part, name=name if rule.names.fullmatch(name) else f"_{name}"[:64])
+def _fitting_name(name: str, rule: IdRule) -> str:
+    """A name that the service takes: what it cannot read becomes ``_``."""
+    if rule.names.fullmatch(name):
+        return name
+    name = re.sub("[^a-zA-Z0-9_-]+", "_", name)[:64] or "unnamed"
+    return name if rule.names.fullmatch(name) else f"_{name}"[:64]
 
 
 def _fitting(call_id: str, rule: IdRule, used: set[str], told: set[str]) -> str:

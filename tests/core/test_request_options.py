@@ -7,6 +7,7 @@ from functools import reduce
 
 import pytest
 
+from notebook_agent import AgentRuntime, ScriptedModel
 from notebook_agent.core.messages import Message
 from notebook_agent.core.request import RequestOptions, StreamRequest, ToolConstraint
 from notebook_agent.errors import ConfigError, ErrorKind, ProviderError
@@ -92,6 +93,13 @@ def test_L13_only_options_are_laid_over_options():
     for wrong in ({"temperature": 1}, "x", None):
         with pytest.raises(ConfigError, match="RequestOptions"):
             RequestOptions().merged(wrong)  # type: ignore[arg-type]
+
+
+def test_L13_the_runtime_takes_options_only():
+    with pytest.raises(ConfigError, match="RequestOptions"):
+        AgentRuntime(ScriptedModel(["x"]), options={"temperature": 1})  # type: ignore[arg-type]
+    options = RequestOptions(extra={"t": 1})
+    assert AgentRuntime(ScriptedModel(["x"]), options=options).options == options
 
 
 async def test_what_json_has_no_form_for_is_the_requests_fault(monkeypatch):

@@ -94,6 +94,16 @@ def test_B50_a_name_that_no_service_knows_is_sent_as_one_it_reads(api, name):
     assert len(set(names)) == 1  # call and result are of one name
 
 
+def test_a_result_has_its_calls_name():
+    """Where names are made to fit; services that pair by name compare them."""
+    call = Message(Role.ASSISTANT, (ToolCallPart("c1", "a b", {}),))
+    result = Message.tool_results((ToolResultPart("c1", "other!", "ok"),))
+    for api in ("gemini", "anthropic-messages"):
+        text = json.dumps(body_of(api, Message.user("q"), call, result))
+        assert '"a_b"' in text
+        assert "other" not in text
+
+
 def test_B50_a_name_that_the_service_reads_stays():
     for api in CLIENTS:
         assert '"find-it_2"' in json.dumps(body_of(api, *exchange("find-it_2")))

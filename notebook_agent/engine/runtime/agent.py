@@ -123,7 +123,8 @@ class AgentRuntime(Verbs):
         self.primary = self.clients.add(client_or_name)
         self.fallback = self.clients.names(fallback)
         self.system, self.registry = system, ToolRegistry(tools)
-        self.policy, self.options = policy or RuntimePolicy(), options or RequestOptions()
+        self.policy = policy or RuntimePolicy()
+        self.options = RequestOptions().merged(options or RequestOptions())
         self.breaker_config = breaker or BreakerConfig()
         self.compaction, self.loops = compaction or CompactionPolicy(), loops or LoopPolicy()
         self.contributors, self.memory = list(contributors), memory
