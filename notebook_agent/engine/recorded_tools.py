@@ -27,7 +27,9 @@ def recorded_tools(names: Sequence[str], executions: Sequence[ToolExecution]) ->
 
 
 def _answer(name: str, executions: Sequence[ToolExecution]) -> Callable[..., Any]:
-    left = [one for one in executions if one.tool_name == name]
+    # Of a call that a kill broke off and a resume ran again, the last one gave the result.
+    last = {(one.turn, one.call_id): one for one in executions if one.tool_name == name}
+    left = list(last.values())
 
     async def answer(**given: Any) -> Output:
         if not left:
