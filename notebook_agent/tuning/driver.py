@@ -84,6 +84,9 @@ class Driver:
         self, job: Job, stack: contextlib.ExitStack, executor: Any, *, retry_failed: bool
     ) -> None:
         self.job, self.journal = job, job.journal
+        if job.unsaved:  # answers that came when the disk was full: they are paid for
+            self.journal.finish(list(job.unsaved.values()))
+            job.unsaved.clear()
         known = self.journal.known()
         again = {k for k, v in known.items() if v.status == "started"}
         over = {"done"} if retry_failed else {"done", "failed"}

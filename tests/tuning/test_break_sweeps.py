@@ -327,3 +327,32 @@ def test_cells_from_a_generator_that_raises_leave_the_journal_free(tmp_path):
     with pytest.raises(ValueError, match="no more"):
         Sweep(plain, cells(), journal=tmp_path / "j.db")
     assert values(plain, tmp_path / "j.db") == [0]
+
+
+def test_answers_that_could_not_be_written_are_written_by_the_next_run(tmp_path, monkeypatch):
+    """The disk was full when they came: they are paid for, and asked no second time."""
+    calls = []
+
+    def work(cell):
+        calls.append(cell.inputs["n"])
+        return cell.inputs["n"]
+
+    real, full = Journal.finish, [True]
+
+    def finish(self, answers):
+        if full[0] and len(calls) > 5:
+            raise StoreError("database or disk is full")
+        real(self, answers)
+
+    monkeypatch.setattr(Journal, "finish", finish)
+    with Sweep(work, numbers(40), journal=tmp_path / "j.db") as sweep:
+        with pytest.raises(StoreError):
+            sweep.run()
+        came = len(calls)
+        assert (sweep.frame()["status"] == "done").sum() == came < 40
+        with pytest.raises(StoreError):  # still full: nothing is asked
+            sweep.run()
+        assert len(calls) == came
+        full[0] = False
+        assert sweep.run().progress.done == 40
+    assert sorted(calls) == list(range(40))
