@@ -59,7 +59,8 @@ def dry_run(agent: SessionCore, plan: Plan) -> Report:
     request = planned_request(agent, plan)
     parts = anatomy(agent, request, len(plan.transients))
     window = agent.window(plan.options.model)
-    lines = ["", f"system: {request.system or '(none)'}"]
+    own = " of yours; the model's template adds its own" if parts.system else ""
+    lines = ["", f"system: {request.system or f'(none{own})'}"]
     if request.tools:
         lines.append("tools: " + ", ".join(t.name for t in request.tools))
     for i, message in enumerate(request.messages):

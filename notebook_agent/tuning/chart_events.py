@@ -145,7 +145,8 @@ def breaker_rows(source: Any, run: str | None = None) -> list[dict[str, Any]]:
     if not events:
         return []
     zero, last = events[0].timestamp, events[-1].timestamp - events[0].timestamp
-    model = next((e.model for e in events if isinstance(e, ev.RunStarted)), "")
+    started = next((e for e in events if isinstance(e, ev.RunStarted)), None)
+    model = "" if started is None else f"{started.provider}:{started.model}"
     rows: list[dict[str, Any]] = [
         {"start": 0.0, "end": last, "state": "primary", "failures": 0, "model": model}
     ]

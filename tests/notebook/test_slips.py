@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pytest
 
 from notebook_agent.errors import ConfigError, ErrorKind, ProviderError
-from notebook_agent.notebook import short_errors
+from notebook_agent.notebook import request_view, short_errors
 from notebook_agent.notebook.agent_session import AgentSession
 from notebook_agent.notebook.arguments import UsageError
 from notebook_agent.notebook.settings import Settings
@@ -141,3 +142,14 @@ def test_an_export_rounds_seconds(agent, tmp_path):
     agent.export(str(tmp_path / "talk.md"))
     last = (tmp_path / "talk.md").read_text().splitlines()[-1]
     assert re.search(r"\| \d+\.\d{3} \|$", last), last
+
+
+def test_a_dry_run_without_system_prompt_says_whose_its_tokens_are(agent, monkeypatch):
+    agent.model(ScriptedModel(["Yes."], name="one"))
+    assert "system: (none)\n" in repr(agent.dry_run("Well?"))
+    real = request_view.anatomy
+    templated = lambda *given: dataclasses.replace(real(*given), system=30)  # noqa: E731
+    monkeypatch.setattr(request_view, "anatomy", templated)
+    shown = repr(agent.dry_run("Well?"))
+    assert "system 30" in shown
+    assert "system: (none of yours; the model's template adds its own)\n" in shown

@@ -183,6 +183,12 @@ def test_the_breaker_timeline_tells_trip_and_recovery():
     assert "fallback" in str(charts.breaker(made))
 
 
+def test_a_breaker_that_never_changed_names_its_model_in_full():
+    begun = ev.RunStarted(session_id="s", provider="scripted", model="one", timestamp=1.0)
+    (row,) = breaker_rows([begun, ev.RunCancelled(timestamp=5.0)])
+    assert (row["model"], row["start"], row["end"]) == ("scripted:one", 0.0, 4.0)
+
+
 def test_a_cancelled_run_leaves_no_open_bar():
     events = [
         ev.RunStarted(session_id="s", timestamp=1.0),
