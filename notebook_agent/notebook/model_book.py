@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from notebook_agent.core.interpolate import known_as
+from notebook_agent.engine.routing import capabilities_of
 from notebook_agent.errors import ConfigError
 from notebook_agent.notebook.option import nearest
 from notebook_agent.providers.base import ModelClient, full_name
@@ -113,8 +114,13 @@ class ModelBook:
         return name
 
     def add(self, client: ModelClient) -> str:
-        """Take in a client of the user's own; returns its full name."""
+        """Take in a client of the user's own; returns its full name.
+
+        Raises:
+            ConfigError: Its name or its capabilities are none.
+        """
         name = full_name(client)
+        capabilities_of(client)
         with self._lock:
             self._clients[name] = client
         return name
@@ -148,7 +154,9 @@ class ModelBook:
             else:
                 held = f"the variable holds {type(value).__name__}, no model"
             mine = [
-                n for n, v in self._namespace.items() if isinstance(v, ModelClient) and n[0] != "_"
+                n
+                for n, v in self._namespace.items()
+                if isinstance(v, ModelClient) and not isinstance(v, type) and n[0] != "_"
             ]
             close = nearest(variable, mine) or next(iter(mine), None)
             typed = f"@{close}" if close else "local"
@@ -179,6 +187,12 @@ class ModelBook:
         with self._lock:
             for name in [n for n in self._clients if n.split(":")[0] == provider]:
                 del self._clients[name]
+
+    def of_provider(self, provider: str) -> ModelClient | None:
+        """A client in use whose full name begins with that provider, None when there is none."""
+        with self._lock:
+            clients = list(self._clients.values())
+        return next((c for c in clients if full_name(c).startswith(f"{provider}:")), None)
 
     def known(self) -> list[str]:
         """Aliases and the models in use, sorted."""

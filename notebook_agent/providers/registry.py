@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from notebook_agent.errors import ConfigError
+from notebook_agent.errors import AgentError, ConfigError, ErrorKind, ProviderError
 from notebook_agent.providers.base import Capabilities, ModelClient
 from notebook_agent.providers.keys import KeyStore
 from notebook_agent.providers.secret import Secret
@@ -42,6 +43,7 @@ __all__ = [
     "key_status",
     "list_models",
     "model",
+    "models_of",
     "providers",
     "set_key",
 ]
@@ -181,16 +183,38 @@ async def list_models(provider: str) -> list[str]:
     if provider in _BUILT_IN:
         return [_LOCAL_DEFAULT if provider == "local" else _SCRIPTED_DEFAULT]
     client = model(f"{provider}:-")
-    ask = getattr(client, "list_models", None)
-    if ask is None:
-        return []
     try:
-        found: list[str] = await ask()
+        return await models_of(client)
     finally:
         close = getattr(client, "aclose", None)
         if close is not None:
             await close()
-    return found
+
+
+async def models_of(client: ModelClient) -> list[str]:
+    """Names that a client's own ``list_models()`` gives; none where it has no such method.
+
+    Raises:
+        ProviderError: It failed, or gave no list of names.
+    """
+    ask = getattr(client, "list_models", None)
+    if ask is None:
+        return []
+    try:
+        found = ask()
+        found = await found if inspect.isawaitable(found) else found
+    except AgentError:
+        raise
+    except Exception as error:  # noqa: BLE001  # somebody else's code
+        problem: Exception | None = error
+    else:
+        if isinstance(found, (list, tuple)) and all(isinstance(name, str) for name in found):
+            return list(found)
+        problem = None
+    words = "gave no list of names" if problem is None else f"{type(problem).__name__}: {problem}"
+    raise ProviderError(
+        ErrorKind.PROVIDER, f"list_models() of {type(client).__name__}: {words}"
+    ) from problem
 
 
 def _expand(name: str) -> str:

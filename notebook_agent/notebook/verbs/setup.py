@@ -86,7 +86,11 @@ class SetupVerbs(RunVerbs):
         from notebook_agent.providers import registry  # noqa: PLC0415  # reads entry points: not at load
 
         provider = name.split(":", maxsplit=1)[0]
-        found = await registry.list_models(provider)
+        own = self.models_book.of_provider(provider)
+        if own is None or provider in registry.providers():
+            found = await registry.list_models(provider)
+        else:  # a client of a variable: nobody else knows its provider
+            found = await registry.models_of(own)
         return [m if m.startswith(f"{provider}:") else f"{provider}:{m}" for m in found]
 
     def models(self, provider: str | None = None) -> Report:
