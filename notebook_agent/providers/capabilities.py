@@ -31,11 +31,12 @@ _TEXT: Final = {**_ALL, "vision": False}
 # limits in tokens, as the providers' pages gave them at TABLE_DATE; a model that is not here is
 # not judged.
 TABLE: Final[tuple[tuple[str, str, Mapping[str, Any]], ...]] = (
-    ("openai|azure|openrouter", r"(openai/)?gpt-5", {**_ALL, "thinking": True, "context_window": 400_000, "max_output": 128_000}),
-    ("openai|azure|openrouter", r"(openai/)?gpt-4\.1", {**_ALL, "thinking": False, "context_window": 1_047_576, "max_output": 32_768}),
-    ("openai|azure|openrouter", r"(openai/)?gpt-4o", {**_ALL, "thinking": False, "context_window": 128_000, "max_output": 16_384}),
-    ("openai|azure|openrouter", r"(openai/)?gpt-3\.5-turbo", {**_TEXT, "thinking": False, "json_schema": False, "context_window": 16_385, "max_output": 4_096}),
-    ("openai|azure|openrouter", r"(openai/)?o[134](-|$)", {**_ALL, "thinking": True, "context_window": 200_000, "max_output": 100_000}),
+    ("openai(-responses)?|azure|openrouter", r"(openai/)?gpt-5", {**_ALL, "thinking": True, "context_window": 400_000, "max_output": 128_000}),
+    ("openai(-responses)?|azure|openrouter", r"(openai/)?gpt-4\.1", {**_ALL, "thinking": False, "context_window": 1_047_576, "max_output": 32_768}),
+    ("openai(-responses)?|azure|openrouter", r"(openai/)?gpt-4o", {**_ALL, "thinking": False, "context_window": 128_000, "max_output": 16_384}),
+    ("openai(-responses)?|azure|openrouter", r"(openai/)?gpt-3\.5-turbo", {**_TEXT, "thinking": False, "json_schema": False, "context_window": 16_385, "max_output": 4_096}),
+    ("openai(-responses)?|azure|openrouter", r"(openai/)?o[13]-mini", {**_TEXT, "thinking": True, "context_window": 200_000, "max_output": 100_000}),
+    ("openai(-responses)?|azure|openrouter", r"(openai/)?o[134](-|$)", {**_ALL, "thinking": True, "context_window": 200_000, "max_output": 100_000}),
     ("anthropic|openrouter", r"(anthropic/)?claude-(3-5|3\.5|3-haiku|3-opus)", {**_CLAUDE, "thinking": False, "json_schema": False, "context_window": 200_000, "max_output": 8_192}),
     ("anthropic|openrouter", r"(anthropic/)?claude-(3[-.]7|(sonnet|opus)-4(-0|-2025|:|$))", {**_CLAUDE, "thinking": True, "json_schema": False, "context_window": 200_000, "max_output": 32_000}),
     ("anthropic|openrouter", r"(anthropic/)?claude-", {**_CLAUDE, "thinking": True, "context_window": 200_000, "max_output": 32_000}),

@@ -31,6 +31,7 @@ __all__ = [
     "opened_by_user",
     "sent_tools",
     "system_note",
+    "unsigned_calls",
 ]
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -209,6 +210,24 @@ def open_exchange(messages: Sequence[Message], full_name: str) -> dict[int, Mapp
             state = message.provider_state
             if state is not None and state.get("model") == full_name and message.tool_calls:
                 found[at] = state
+        elif not message.results:
+            break
+    return found
+
+
+def unsigned_calls(
+    messages: Sequence[Message], states: Mapping[int, Mapping[str, Any]]
+) -> list[int]:
+    """Places of the open exchange's calls that have no state: another model made them.
+
+    Some services refuse a call of the exchange without what its maker thought.
+    """
+    found: list[int] = []
+    for at in range(len(messages) - 1, -1, -1):
+        message = messages[at]
+        if message.role is Role.ASSISTANT:
+            if message.tool_calls and at not in states:
+                found.append(at)
         elif not message.results:
             break
     return found

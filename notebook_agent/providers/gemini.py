@@ -36,6 +36,7 @@ from notebook_agent.providers.encoding import (
     open_exchange,
     opened_by_user,
     sent_tools,
+    unsigned_calls,
 )
 from notebook_agent.providers.forced_tool import forced_tool
 from notebook_agent.providers.gemini_stream import GeminiDecoder
@@ -234,14 +235,9 @@ def _signed(
 ) -> dict[int, Mapping[str, Any]]:
     """The states, and one for each reply of the open exchange that another model gave (L2)."""
     out = dict(states)
-    for at in range(len(messages) - 1, -1, -1):
-        message = messages[at]
-        if message.role is not Role.ASSISTANT:
-            if not message.results:
-                break
-        elif at not in out and message.tool_calls:
-            first = next(n for n, p in enumerate(message.parts) if isinstance(p, ToolCallPart))
-            out[at] = {"signatures": [{"at": first, "signature": _FOREIGN}]}
+    for at in unsigned_calls(messages, states):
+        first = next(n for n, p in enumerate(messages[at].parts) if isinstance(p, ToolCallPart))
+        out[at] = {"signatures": [{"at": first, "signature": _FOREIGN}]}
     return out
 
 

@@ -30,6 +30,7 @@ from notebook_agent.providers.encoding import (
     encode_with_state,
     open_exchange,
     sent_tools,
+    unsigned_calls,
 )
 from notebook_agent.providers.forced_tool import forced_tool
 from notebook_agent.providers.openai_chat_stream import ChatDecoder
@@ -179,7 +180,8 @@ class OpenAIChat(HttpModelClient):
     ) -> tuple[str, bytes]:
         """The request body, from bytes kept beside the messages."""
         model = options.model or self._model
-        body: dict[str, Any] = {"model": model, "messages": self._messages(request, model)}
+        thinks = self._thinks(model, options)
+        body: dict[str, Any] = {"model": model, "messages": self._messages(request, model, thinks)}
         if stream:
             body["stream"] = True
             if self.dialect.stream_usage:
@@ -220,12 +222,14 @@ class OpenAIChat(HttpModelClient):
                 self._capabilities = from_listing(entry, self._capabilities)
         return self._capabilities
 
-    def _messages(self, request: StreamRequest, model: str) -> msgspec.Raw:
+    def _messages(self, request: StreamRequest, model: str, thinks: bool) -> msgspec.Raw:
         messages = fitting_ids(request.messages, self.dialect.ids)
         if not self.dialect.user_after_results:
             messages = _heard(messages)
         back = self.dialect.reasoning_back
         states = open_exchange(messages, f"{self.provider}:{model}") if back else {}
+        if back and thinks:
+            states |= {at: {back: ""} for at in unsigned_calls(messages, states)}
         pieces = encode_with_state(messages, states, _MEMO, _encode_message, _assistant, _mergeable)
         if request.system:
             pieces.insert(0, encode_json({"role": "system", "content": request.system}))
@@ -234,7 +238,15 @@ class OpenAIChat(HttpModelClient):
     @property
     def forces_tools(self) -> bool:
         """Whether a call can be demanded; DeepSeek's thinking models refuse that."""
-        return not (self.provider == "deepseek" and "reasoner" in self._model)
+        return not self._thinks(self._model, RequestOptions())
+
+    def _thinks(self, model: str, options: RequestOptions) -> bool:
+        """Whether DeepSeek thinks: then each call of an exchange must have its field (L2)."""
+        if self.provider != "deepseek":
+            return False
+        given = options.extra.get("thinking")
+        asked = isinstance(given, Mapping) and given.get("type") == "enabled"
+        return asked or "reasoner" in model
 
     def _strict(self, options: RequestOptions) -> bool:
         constraint = options.tool_constraint

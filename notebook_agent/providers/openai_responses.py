@@ -94,7 +94,7 @@ def _encode_message(message: Message) -> Encoded:
 
 
 def _assistant(message: Message, state: Mapping[str, Any] | None) -> Encoded:
-    kept = [dict(i) for i in (state or {}).get("items", ()) if isinstance(i, Mapping)]
+    kept = [dict(i) for i in (state or {}).get("items", ()) if _returnable(i)]
     items: list[dict[str, Any]] = []
     for at, part in enumerate(message.parts):
         while kept and kept[0].get("at", 0) <= at:
@@ -113,6 +113,13 @@ def _assistant(message: Message, state: Mapping[str, Any] | None) -> Encoded:
                 }
             )
     return _wire(items, "assistant", "assistant")
+
+
+def _returnable(item: object) -> bool:
+    """Whether an item may go back: nothing is stored there, so only what it holds itself counts."""
+    return isinstance(item, Mapping) and bool(
+        item.get("type") != "reasoning" or item.get("encrypted_content")
+    )
 
 
 def _wire(items: list[dict[str, Any]], first: str, last: str) -> Encoded:

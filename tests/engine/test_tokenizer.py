@@ -399,6 +399,8 @@ def test_presets_and_kinds():
         ("openai:gpt-4o-mini", "o200k_base"),
         ("openai:gpt-4.1", "o200k_base"),
         ("openai:gpt-5", "o200k_base"),
+        ("openai-responses:gpt-5", "o200k_base"),
+        ("openai-responses:gpt-4", "cl100k_base"),
         ("openai:gpt-4", "cl100k_base"),
         ("openai:gpt-4-turbo", "cl100k_base"),
         ("openai:gpt-3.5-turbo", "cl100k_base"),

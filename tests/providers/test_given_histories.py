@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from notebook_agent import AgentRuntime, ScriptedModel
+from notebook_agent import AgentRuntime, ScriptedModel, model, tool
 from notebook_agent.core.messages import (
     ImagePart,
     Message,
@@ -26,6 +26,7 @@ from notebook_agent.core.session import Session
 from notebook_agent.core.trim import trim
 from notebook_agent.providers.anthropic_messages import AnthropicMessages
 from notebook_agent.providers.gemini import Gemini
+from notebook_agent.providers.openai_chat import OpenAIChat
 from tests.providers.legal import JOINED, check_wire
 from tests.providers.server import json_reply, serve
 from tests.providers.test_requests import CLIENTS, client_of, each_api, listed
@@ -216,6 +217,65 @@ def test_L08_mistral_hears_the_assistant_between_results_and_a_user():
     for last in ((shown,), (mixed,), (plain, Message.user("and?"))):
         assert roles(*asked, *last) == "user assistant tool assistant user"
     assert roles(*asked, shown, Message.user("and?")) == "user assistant tool assistant user"
+
+
+def test_L02_deepseek_takes_the_calls_of_another_model():
+    """While it thinks, it refuses a call of the open exchange without its field."""
+    asked, called, result = exchange("find")
+
+    def fields(name: str, *messages: Message, **extra: object) -> list[object]:
+        client = OpenAIChat(name, base_url="http://h.example", provider="deepseek")
+        options = RequestOptions(extra=extra)
+        _, body = client.encode(StreamRequest(messages), options, stream=True)
+        sent = json.loads(body)["messages"]
+        return [m.get("reasoning_content") for m in sent if m["role"] == "assistant"]
+
+    assert fields("deepseek-reasoner", asked, called, result) == [""]
+    assert fields("deepseek-chat", asked, called, result) == [None]
+    assert fields("deepseek-chat", asked, called, result, thinking={"type": "enabled"}) == [""]
+    over = (asked, called, result, Message.assistant("so"), Message.user("and?"))
+    assert fields("deepseek-reasoner", *over) == [None, None]
+    own = {"model": "deepseek:deepseek-reasoner", "reasoning_content": "hm"}
+    mine = Message(Role.ASSISTANT, called.parts, provider_state=own)
+    assert fields("deepseek-reasoner", asked, mine, result) == ["hm"]
+
+
+def _responses_server(request):
+    """As the service does it: an encrypted item where it was asked for, nothing kept."""
+    body = request.json
+    asked = "reasoning.encrypted_content" in body.get("include", ())
+    done = [i for i in body["input"] if i.get("type") == "function_call_output"]
+    for item in body["input"]:
+        if item.get("type") == "reasoning" and not item.get("encrypted_content"):
+            return json_reply({"error": {"message": "Item with id 'rs_1' not found."}}, 404)
+    thought = {"type": "reasoning", "id": "rs_1", "summary": []}
+    if asked:
+        thought["encrypted_content"] = "c2VjcmV0"
+    call = {"type": "function_call", "call_id": "c1", "name": "find", "arguments": "{}"}
+    said = {"type": "message", "content": [{"type": "output_text", "text": "done"}]}
+    output = [said] if done else [thought, call]
+    return json_reply({"object": "response", "status": "completed", "output": output})
+
+
+@pytest.mark.parametrize("given", [{}, {"capabilities": {"thinking": None}}])
+@pytest.mark.allow_requests
+async def test_L02_reasoning_goes_back_only_as_it_can(given):
+    """By the provider's own name, without a word of the user's: the table must know its models.
+    A model that nobody knows may reason all the same: then its items stay at home."""
+
+    @tool
+    def find() -> str:
+        "Find."
+        return "here"
+
+    async with serve(_responses_server) as server:
+        client = model("openai-responses:gpt-5-mini", base_url=server.url, key="sk-1", **given)
+        result = await AgentRuntime(client, tools=[find]).arun("where?")
+        await client.aclose()
+    assert result.text == "done"
+    sent = server.requests[-1].json["input"]
+    back = [i.get("encrypted_content") for i in sent if i.get("type") == "reasoning"]
+    assert back == ([] if given else ["c2VjcmV0"])
 
 
 @pytest.mark.allow_requests

@@ -318,7 +318,10 @@ def counting_rule(model: str) -> tuple[str | None, str]:
         Its vocabulary, None when that is not public, and the system prompt that its template
         adds where a request has none.
     """
-    start = max((s for s in _VOCABULARY_OF if model.startswith(s)), key=len)
+    asked = model.replace(
+        "openai-responses:", "openai:", 1
+    )  # the same models, asked in another way
+    start = max((s for s in _VOCABULARY_OF if asked.startswith(s)), key=len)
     return _VOCABULARY_OF[start], _UNASKED_SYSTEM.get(model, "")
 
 
