@@ -25,7 +25,7 @@ FORMATS = [
 
 
 @pytest.mark.parametrize("given", FORMATS)
-def test_L07_a_format_that_is_none(given):
+def test_L7_a_format_that_is_none(given):
     with pytest.raises(ConfigError, match="response_format"):
         RequestOptions(response_format=given)
 
@@ -40,18 +40,18 @@ def test_L07_a_format_that_is_none(given):
         {"type": "own"},  # a client may know more
     ],
 )
-def test_L07_a_format_that_is_one(given):
+def test_L7_a_format_that_is_one(given):
     assert RequestOptions(response_format=given).response_format == given
 
 
-def test_L07_a_constraint_may_be_given_by_its_word():
+def test_L7_a_constraint_may_be_given_by_its_word():
     assert RequestOptions(tool_constraint="strict").tool_constraint is ToolConstraint.STRICT  # type: ignore[arg-type]
     for wrong in ("STRICT", "tight", 5, True):
         with pytest.raises(ConfigError, match="strict, grammar"):
             RequestOptions(tool_constraint=wrong)  # type: ignore[arg-type]
 
 
-def test_L07_a_model_is_a_name():
+def test_L7_a_model_is_a_name():
     assert RequestOptions(model=" x\n").model == "x"
     assert RequestOptions(model=" ").model is None
     with pytest.raises(ConfigError, match="model = 5"):
@@ -59,12 +59,12 @@ def test_L07_a_model_is_a_name():
 
 
 @pytest.mark.parametrize("given", [None, [1], "x", {1: 2}, {"": 1}])
-def test_L07_parameters_are_named(given):
+def test_L7_parameters_are_named(given):
     with pytest.raises(ConfigError, match="extra"):
         RequestOptions(extra=given)
 
 
-def test_L07_a_number_that_json_has_not_is_not_sent_as_another():
+def test_L7_a_number_that_json_has_not_is_not_sent_as_another():
     """It went out as null."""
     for wrong in (float("nan"), float("inf"), float("-inf")):
         with pytest.raises(ConfigError, match=r"finite"):
@@ -75,7 +75,7 @@ def test_L07_a_number_that_json_has_not_is_not_sent_as_another():
         RequestOptions(extra={"a": reduce(lambda inner, _: [inner], range(9000), 1)})
 
 
-def test_L07_numbers_of_numpy_are_numbers():
+def test_L7_numbers_of_numpy_are_numbers():
     numpy = pytest.importorskip("numpy")
     given = {
         "seed": numpy.int64(5),

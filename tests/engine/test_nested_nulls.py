@@ -38,13 +38,13 @@ class Outer(BaseModel):
         ('{"inner": null, "many": null, "pet": null}', {}),
     ],
 )
-def test_L07_a_null_at_any_depth_means_not_given(sent, got):
+def test_L7_a_null_at_any_depth_means_not_given(sent, got):
     result = ask("x", model=ScriptedModel([sent]), schema=Outer)
     assert result.parsed == Outer(**got)
     assert len(result.turns) == 1  # nothing was sent back for repair
 
 
-def test_L07_so_it_does_in_the_arguments_of_a_tool():
+def test_L7_so_it_does_in_the_arguments_of_a_tool():
     @tool
     def keep(what: Outer) -> str:
         "Keep it."

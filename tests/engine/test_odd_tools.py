@@ -120,7 +120,7 @@ def test_B50_arguments_are_checked_by_the_tools_own_schema():
     assert not tool.prepare({"a": "x"})[2]
 
 
-def test_L07_strict_takes_the_same_form():
+def test_L7_strict_takes_the_same_form():
     got = sent({"type": "object"}, ToolConstraint.STRICT)
     assert got == {
         "type": "object",

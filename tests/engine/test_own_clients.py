@@ -39,7 +39,7 @@ def run(model: Any, mode: TurnMode = TurnMode.STREAMING) -> Any:
     return AgentRuntime(model, mode=mode, retry=RetryPolicy(max_retries=0)).run("x")
 
 
-def test_L08_three_methods_are_enough():
+def test_L8_three_methods_are_enough():
     for mode in TurnMode:
         result = run(client(), mode)
         assert (result.text, result.turns[0].model) == ("hi", "mine:small")

@@ -22,7 +22,7 @@ class Price(BaseModel):
     value: int
 
 
-def test_L07_what_was_thought_is_not_the_answer():
+def test_L7_what_was_thought_is_not_the_answer():
     """Servers without a parser for reasoning leave it in the reply."""
     schema = OutputSchema.of(Person)
     for text in (

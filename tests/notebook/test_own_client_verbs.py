@@ -38,7 +38,7 @@ async def _fails(self: Any) -> list[str]:
     raise RuntimeError("not now")
 
 
-def test_L08_a_clients_own_list_is_shown(session):
+def test_L8_a_clients_own_list_is_shown(session):
     """A provider that nobody else knows was called unknown, with a line to type for another."""
     own = type("Listed", (Own,), {"list_models": _two})(["x"], name="small")
     agent = session(own=own)

@@ -61,7 +61,7 @@ def exchange(name: str, call_id: str = "c1", **result) -> tuple[Message, ...]:
         (*exchange("find")[1:], Message.assistant("there"), Message.user("hi")),
     ],
 )
-def test_L08_a_history_that_begins_with_the_assistant(api, messages):
+def test_L8_a_history_that_begins_with_the_assistant(api, messages):
     """Anthropic and Gemini refuse it: there a user speaks first, with the fixed prefix."""
     body = body_of(api, *messages, tools=(ToolSchema("find"),))
     wire = listed(api, body)
@@ -175,7 +175,7 @@ def test_L104_a_given_history_loses_what_has_no_partner():
         check_wire(api, body_of(api, *sent))
 
 
-def test_L02_gemini_3_takes_the_calls_of_another_model():
+def test_L2_gemini_3_takes_the_calls_of_another_model():
     """It refuses an unsigned call in the open exchange; the provider's own word stands in."""
     mine = {"model": "gemini:gemini-3-pro", "signatures": [{"at": 0, "signature": "S"}]}
     call = ToolCallPart("c1", "find", {})
@@ -199,7 +199,7 @@ def test_L02_gemini_3_takes_the_calls_of_another_model():
     assert signatures("gemini-3-pro", *closed) == ["", ""]
 
 
-def test_L08_mistral_hears_the_assistant_between_results_and_a_user():
+def test_L8_mistral_hears_the_assistant_between_results_and_a_user():
     """Images of a result, and what a person says after results, are messages of a user."""
     call = Message(Role.ASSISTANT, (ToolCallPart("c1", "find", {}),))
     plain = Message.tool_results((ToolResultPart("c1", "find", "ok"),))
@@ -219,7 +219,7 @@ def test_L08_mistral_hears_the_assistant_between_results_and_a_user():
     assert roles(*asked, shown, Message.user("and?")) == "user assistant tool assistant user"
 
 
-def test_L02_deepseek_takes_the_calls_of_another_model():
+def test_L2_deepseek_takes_the_calls_of_another_model():
     """While it thinks, it refuses a call of the open exchange without its field."""
     asked, called, result = exchange("find")
 
@@ -259,7 +259,7 @@ def _responses_server(request):
 
 @pytest.mark.parametrize("given", [{}, {"capabilities": {"thinking": None}}])
 @pytest.mark.allow_requests
-async def test_L02_reasoning_goes_back_only_as_it_can(given):
+async def test_L2_reasoning_goes_back_only_as_it_can(given):
     """By the provider's own name, without a word of the user's: the table must know its models.
     A model that nobody knows may reason all the same: then its items stay at home."""
 

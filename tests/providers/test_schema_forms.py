@@ -105,7 +105,7 @@ def faults(schema: dict[str, Any], where: str = "$") -> list[str]:
 
 
 @pytest.mark.parametrize("kind", [Inner, Described, Formats, Pets, Noted, Node, list[Inner], Color])
-def test_L07_the_strict_form_holds_nothing_that_is_refused(kind):
+def test_L7_the_strict_form_holds_nothing_that_is_refused(kind):
     schema = OutputSchema.of(kind).schema
     strict = strict_schema(schema)
     assert strict is not None
