@@ -97,7 +97,15 @@ def keyed(cells: Iterable[Cell], code: str) -> Iterator[Cell]:
     """
     of, seen = _Digests(), set[bytes]()
     version = code.encode()
+    given: object = cells
+    if not isinstance(given, Iterable):
+        raise ConfigError(field="cells", value=given, legal="cells, e.g. grid(inputs=[...])")
     for place, cell in enumerate(cells):
+        one: object = cell
+        if not isinstance(one, Cell):
+            raise ConfigError(
+                field=f"cells[{place}]", value=one, legal="a Cell, e.g. of grid(inputs=[...])"
+            )
         text = b"".join((of(cell.prompt), of(cell.config), of(cell.inputs)))
         tail = f"{cell.seed}/{cell.repeat}/".encode()
         key = hashlib.sha256(text + tail + version).digest()[:16]

@@ -43,6 +43,7 @@ from notebook_agent.providers.registry import model as model_of
 from notebook_agent.tuning.compaction_replay import Outcome, Plan, plans_of, replay_policy
 from notebook_agent.tuning.driver import Progress
 from notebook_agent.tuning.facts import facts_of
+from notebook_agent.tuning.given import whole
 from notebook_agent.tuning.lab_report import COLUMNS, LabReport, NextAnswer
 from notebook_agent.tuning.lab_work import Price, surroundings
 from notebook_agent.tuning.material import Material, material
@@ -89,6 +90,7 @@ class CompactionLab:
         if not self.plans:
             raise ConfigError(field="policies", value={}, legal="one or more")
         self.model = model_of(model) if isinstance(model, str) else model
+        whole("window", window, 0, none=True)
         self.window = window if window is not None else self.material.window
         self.system, self.tools = system, tuple(tools)
         self.prices = dict(prices or {})

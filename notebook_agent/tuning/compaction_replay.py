@@ -21,6 +21,7 @@ from notebook_agent.engine.clock import Surroundings
 from notebook_agent.engine.compaction_values import CompactionResult, CompleteOnce, Guidance
 from notebook_agent.engine.compactor import CompactionService
 from notebook_agent.engine.context_pipeline import MAX_PASSES, effective_window
+from notebook_agent.tuning.given import named
 
 __all__ = ["Fate", "Outcome", "Pass", "Plan", "Point", "replay_policy"]
 
@@ -244,5 +245,10 @@ class _Replay:
 
 
 def plans_of(policies: Mapping[str, Plan | CompactionPolicy]) -> dict[str, Plan]:
-    """Policies as plans, by name."""
+    """Policies as plans, by name.
+
+    Raises:
+        ConfigError: It is no mapping of those.
+    """
+    policies = named("policies", policies, (Plan, CompactionPolicy), "name -> CompactionPolicy")
     return {n: p if isinstance(p, Plan) else Plan(policy=p) for n, p in policies.items()}

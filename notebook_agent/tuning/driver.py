@@ -123,6 +123,12 @@ class Driver:
             else:
                 executor = cf.ThreadPoolExecutor(limit.concurrency, "sweep")
             stack.callback(executor.shutdown, wait=True, cancel_futures=True)
+        if isinstance(executor, type) or not callable(getattr(executor, "submit", None)):
+            raise ConfigError(
+                field="executor",
+                value=executor,
+                legal="something with submit(function, *arguments), e.g. ThreadPoolExecutor(8)",
+            )
         self.executor = executor
         self.function: Any = acall if isinstance(executor, AsyncExecutor) else call
         if isinstance(executor, AsyncExecutor) and not is_async:

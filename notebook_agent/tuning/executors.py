@@ -37,9 +37,12 @@ class Limit:
     per_minute: float | None = None
 
     def __post_init__(self) -> None:
-        if self.concurrency < 1:
-            raise ConfigError(field="concurrency", value=self.concurrency, legal="1 or more")
-        if self.per_minute is not None and not 0 < self.per_minute < float("inf"):
+        many: object = self.concurrency
+        if not isinstance(many, int) or isinstance(many, bool) or many < 1:
+            raise ConfigError(field="concurrency", value=many, legal="a whole number, 1 or more")
+        rate: object = self.per_minute
+        number = isinstance(rate, (int, float)) and not isinstance(rate, bool)
+        if rate is not None and not (number and 0 < float(rate) < float("inf")):  # type: ignore[arg-type]  # a number
             raise ConfigError(
                 field="per_minute", value=self.per_minute, legal="a number above 0, or None"
             )

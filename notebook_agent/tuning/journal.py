@@ -101,6 +101,9 @@ class Row:
 
 
 def _resolved(path: str | os.PathLike[str]) -> Path | None:
+    told: object = path
+    if not isinstance(told, (str, bytes, os.PathLike)):
+        raise ConfigError(field="journal", value=told, legal="a path, or None for memory")
     try:
         name = os.fsdecode(path)
         if "\0" in name:

@@ -178,7 +178,7 @@ class LabResult:
         b: str,
         *,
         by: str = "variant",
-        metrics: Sequence[str] | None = None,
+        metrics: Sequence[str] | str | None = None,
         confidence: float = 0.95,
         seed: int = 0,
     ) -> Any:
@@ -208,7 +208,7 @@ class LabResult:
             if one not in there:
                 raise ConfigError(field=by, value=one, legal=f"one of {', '.join(there)}")
         rows = []
-        for metric in metrics or self.metrics:
+        for metric in (metrics,) if isinstance(metrics, str) else metrics or self.metrics:
             if metric not in self.metrics:
                 raise ConfigError(field="metrics", value=metric, legal=", ".join(self.metrics))
             found = paired(

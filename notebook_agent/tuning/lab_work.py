@@ -18,6 +18,7 @@ from notebook_agent.engine.runtime import AgentRuntime
 from notebook_agent.providers.base import ModelClient
 from notebook_agent.providers.registry import model
 from notebook_agent.tuning.cells import Cell
+from notebook_agent.tuning.given import amount
 
 __all__ = ["LabWork", "Price", "filled", "judge_inputs"]
 
@@ -32,6 +33,11 @@ class Price:
     input: float
     output: float
     cached: float | None = None
+
+    def __post_init__(self) -> None:
+        amount("input", self.input)
+        amount("output", self.output)
+        amount("cached", self.cached, none=True)
 
     def of(self, answer: Mapping[str, Any]) -> float | None:
         """The price of an answer; None when its tokens were not reported."""

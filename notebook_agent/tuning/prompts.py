@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -29,6 +29,14 @@ from notebook_agent.errors import ConfigError
 from notebook_agent.providers.base import ModelClient, full_name
 from notebook_agent.tuning.cells import Cell, digest
 from notebook_agent.tuning.executors import Limit
+from notebook_agent.tuning.given import (
+    mappings,
+    named,
+    numbers,
+    one_or_more,
+    runtime_settings,
+    whole,
+)
 from notebook_agent.tuning.journal import Journal
 from notebook_agent.tuning.lab_result import COLUMNS, Judged, LabResult
 from notebook_agent.tuning.lab_work import LabWork, Price, filled, judge_inputs
@@ -67,7 +75,7 @@ class PromptLab:
         models: A client or name, or several.
         seeds: Sent as the provider's ``seed``; None sends none.
         repeats: How often each cell is asked.
-        scorers: Functions, scorers, judges.
+        scorers: Functions, scorers, judges; one or several.
         journal: A path keeps every answer: a cell that has one is never sent again.
         prices: Full model name -> Price.
         system, options: For every variant that has none of its own; ``""`` and ``{}`` are its own.
@@ -75,7 +83,7 @@ class PromptLab:
         settings: Of the runtime of each cell: tools, retry, timeouts, policy ...
 
     Raises:
-        ConfigError: Nothing to ask, equal variants, inputs, models or seeds, a scorer's name that
+        ConfigError: Something is of another kind; nothing to ask, equal variants, inputs, models or seeds, a scorer's name that
             is taken, or a variant or judge with a placeholder that an input has no value for;
             nothing was sent.
     """
@@ -83,12 +91,12 @@ class PromptLab:
     def __init__(
         self,
         variants: Mapping[str, str | Variant],
-        inputs: Sequence[Mapping[str, Any]],
+        inputs: Iterable[Mapping[str, Any]] | None,
         *,
         models: ModelClient | str | Sequence[ModelClient | str],
-        seeds: Sequence[int | None] = (None,),
+        seeds: Iterable[int | None] = (None,),
         repeats: int = 1,
-        scorers: Sequence[Any] = (),
+        scorers: Any = (),
         journal: str | os.PathLike[str] | None = None,
         prices: Mapping[str, Price] | None = None,
         system: str | None = None,
@@ -97,19 +105,22 @@ class PromptLab:
         providers: Mapping[str, Limit] | None = None,
         **settings: Any,
     ) -> None:
-        self.variants = {
-            n: v if isinstance(v, Variant) else Variant(v) for n, v in variants.items()
-        }
-        self.inputs = [dict(one) for one in inputs]
-        self.scorers = [scorer(one) for one in scorers]
-        self.prices = dict(prices or {})
+        told = named("variants", variants, (str, Variant), "name -> text or Variant")
+        self.variants = {n: v if isinstance(v, Variant) else Variant(v) for n, v in told.items()}
+        self.inputs = mappings("inputs", inputs)
+        seeds, repeats = numbers("seeds", seeds), whole("repeats", repeats, 1) or 1
+        each = one_or_more("scorers", scorers, _is_scorer, "functions, or scorers")
+        self.scorers = [scorer(one) for one in each]
+        self.prices = named("prices", prices or {}, (Price,), "full model name -> Price")
+        runtime_settings(settings)
         self._asked = {n: _whole(v, system, options) for n, v in self.variants.items()}
         judges = [one for one in self.scorers if isinstance(one, Judge)]
         clients: dict[str, ModelClient] = {}
-        self.models = [_named(one, clients) for one in _several(models)]
+        every = one_or_more("models", models, _is_model, "clients or names of models")
+        self.models = [_named(one, clients) for one in every]
         self._judge_models = {j.name: _named(j.model, clients) for j in judges}
         self.work = LabWork(clients, settings)
-        self._check(seeds, repeats)
+        self._check(seeds)
         self._limits: dict[str, Any] = {"limit": limit, "providers": providers}
         self._code = f"{LabWork.code_version} {settings_version(settings)}".strip()
         self.journal = Journal(journal, JOURNAL_NAME)
@@ -231,16 +242,14 @@ class PromptLab:
     def _sweep(self, cells: Iterator[Cell]) -> Sweep:
         return Sweep(self.work, cells, journal=self.journal, code=self._code, **self._limits)
 
-    def _check(self, seeds: Sequence[int | None], repeats: int) -> None:
-        for field, value in (("variants", self.variants), ("models", self.models)):
+    def _check(self, seeds: Sequence[int | None]) -> None:
+        for field, value in (
+            ("variants", self.variants), ("models", self.models), ("seeds", seeds),
+        ):  # fmt: skip
             if not value:
                 raise ConfigError(field=field, value=list(value), legal="one or more")
         for field, each in (("models", self.models), ("seeds", seeds), ("inputs", self.inputs)):
             _refuse_twice(field, each)
-        if repeats < 1 or not seeds:
-            raise ConfigError(
-                field="repeats", value=repeats, legal="1 or more, and one seed or None"
-            )
         self._check_scorers()
         same: dict[bytes, str] = {}
         for name, variant in self._asked.items():
@@ -315,9 +324,12 @@ def _refuse_twice(field: str, values: Sequence[Any]) -> None:
             )
 
 
-def _several(models: Any) -> list[ModelClient | str]:
-    """One model or several, as a list; a client is told by its ``model()``."""
-    return [models] if isinstance(models, str) or hasattr(models, "model") else list(models)
+def _is_model(given: Any) -> bool:
+    return isinstance(given, str) or callable(getattr(given, "model", None))
+
+
+def _is_scorer(given: Any) -> bool:
+    return callable(given) or isinstance(given, Judge)
 
 
 def _named(given: ModelClient | str, clients: dict[str, ModelClient]) -> str:

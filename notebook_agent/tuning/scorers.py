@@ -167,6 +167,9 @@ def matches(pattern: str, *, flags: int = 0, name: str = "matches") -> Scorer:
     Raises:
         ConfigError: The pattern is none.
     """
+    given: object = pattern
+    if not isinstance(given, str):
+        raise ConfigError(field="pattern", value=given, legal="a regular expression's text")
     fields = placeholders(pattern)
     try:
         re.compile(re.sub(r"\{\{.*?\}\}", "x", pattern), flags)
@@ -190,6 +193,10 @@ def matches(pattern: str, *, flags: int = 0, name: str = "matches") -> Scorer:
 
 def json_schema(schema: Mapping[str, Any], *, name: str = "schema") -> Scorer:
     """1 when the reply is JSON of this schema; a code fence around it is taken off."""
+
+    told: object = schema
+    if not isinstance(told, Mapping):
+        raise ConfigError(field="schema", value=told, legal="a JSON schema, as a mapping")
 
     def valid(reply: str) -> bool:
         import jsonschema  # noqa: PLC0415  # slow to import
@@ -262,12 +269,19 @@ class Judge:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.model, str) and not callable(getattr(self.model, "model", None)):
+            raise ConfigError(field="model", value=self.model, legal="a client, or a model's name")
         if "reply" not in placeholders(self.prompt):
             raise ConfigError(
                 "The judge's prompt does not show it the reply.\nPut {{reply}} into it.",
                 field="prompt",
             )
-        if not self.scale[0] < self.scale[1]:
+        ends = self.scale if isinstance(self.scale, (tuple, list)) else ()
+        if (
+            len(ends) != 2
+            or not all(isinstance(end, (int, float)) for end in ends)
+            or not ends[0] < ends[1]
+        ):
             raise ConfigError(field="scale", value=self.scale, legal="(lowest, highest)")
 
     def __repr__(self) -> str:

@@ -63,6 +63,11 @@ class Sweep:
         limit: Limit | None = None,
         providers: Mapping[str, Limit] | None = None,
     ) -> None:
+        given: object = work
+        if not callable(given):
+            raise ConfigError(field="work", value=given, legal="a function of one cell")
+        if code is not None and not isinstance(code, str):
+            raise ConfigError(field="code", value=code, legal='a text, e.g. "2"')
         self.work = work
         self.code = code_version(work) if code is None else code
         self.cells = list(keyed(cells, self.code))
