@@ -23,6 +23,8 @@ class _Row(NamedTuple):
     should_retry: bool | None = None
 
 
+_PROXIES: Final = "HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
+
 # The first row that matches counts.
 _ROWS: Final[tuple[_Row, ...]] = (
     _Row(
@@ -68,7 +70,7 @@ _ROWS: Final[tuple[_Row, ...]] = (
         r"^Proxy\w*:",
         ErrorKind.TRANSPORT,
         "The proxy refused the connection to {host}: {words}",
-        "Proxies come from HTTP_PROXY, HTTPS_PROXY and NO_PROXY.",
+        f"Proxies come from {_PROXIES}.",
     ),
     _Row(r"", ErrorKind.TRANSPORT, "The connection to {host} broke {when}: {words}"),
 )
@@ -83,6 +85,7 @@ def transport_failure(
     connect_s: float,
     gap_s: float,
     reading: bool,
+    proxied: bool = False,
 ) -> ProviderError:
     """Our error for one of the HTTP library's.
 
@@ -94,6 +97,7 @@ def transport_failure(
         connect_s: Seconds that a connection may take.
         gap_s: Seconds of silence that were allowed.
         reading: Whether the body was being read.
+        proxied: Whether the environment names a proxy for the host: what cannot be reached may be it.
     """
     row = next(row for row in _ROWS if re.search(row.pattern, f"{name}: {words}"))
     facts = {
@@ -104,9 +108,12 @@ def transport_failure(
         "gap_s": gap_s,
         "when": "while the reply was read" if reading else "before it answered",
     }
+    hint = row.hint.format(**facts)
+    if proxied and row.kind is not ErrorKind.BAD_REQUEST and _PROXIES not in hint:
+        hint = f"{hint}{'. ' if hint else ''}A proxy is in between: {_PROXIES}"
     return ProviderError(
         row.kind,
         row.text.format(**facts),
-        hint=row.hint.format(**facts),
+        hint=hint,
         should_retry=row.should_retry,
     )

@@ -29,6 +29,7 @@ from notebook_agent.providers.transport import (
     HttpSettings,
     HttpxTransport,
     Transport,
+    is_proxied,
 )
 
 __all__ = ["Answer", "Endpoint", "Wire", "bare"]
@@ -365,6 +366,7 @@ class Wire:
             connect_s=self.settings.connect_timeout_s,
             gap_s=self.settings.read_gap_s or READ_GAP_S.get() or 0.0,
             reading=reading,
+            proxied=is_proxied(self.endpoint.hostname),
         )
 
 

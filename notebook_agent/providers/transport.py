@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote, urlsplit
-from urllib.request import getproxies
+from urllib.request import getproxies, proxy_bypass
 
 from notebook_agent.errors import ErrorKind, ProviderError
 from notebook_agent.providers.base import READ_GAP_S
@@ -27,7 +27,7 @@ from notebook_agent.providers.base import READ_GAP_S
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["ByteStream", "HttpSettings", "HttpxTransport", "Transport", "is_loopback"]
+__all__ = ["ByteStream", "HttpSettings", "HttpxTransport", "Transport", "is_loopback", "is_proxied"]
 
 
 class ByteStream(Protocol):
@@ -298,6 +298,11 @@ async def _keep(
 
 def _proxies() -> bool:
     return any(name != "no" for name in getproxies())
+
+
+def is_proxied(host: str) -> bool:
+    """Whether requests to a host go through a proxy of the environment."""
+    return not is_loopback(host) and _proxies() and not proxy_bypass(host)
 
 
 def _certificates() -> tuple[str | None, str | None]:

@@ -152,6 +152,20 @@ async def test_proxies_that_cannot_be_used(monkeypatch, proxy):
 
 
 @pytest.mark.allow_requests
+async def test_what_cannot_be_reached_may_be_the_proxy(monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://user:sEcretPw9@127.0.0.1:1")
+    error = await asked(base_url="http://h.example/v1")
+    assert error.kind is ErrorKind.TRANSPORT
+    assert "A proxy is in between" in str(error)
+    assert "sEcretPw9" not in str(error)
+    error = await asked(base_url="http://127.0.0.1:1/v1")  # never through one
+    assert "proxy" not in str(error)
+    monkeypatch.setenv("NO_PROXY", "nowhere.invalid")
+    error = await asked(base_url="http://nowhere.invalid/v1")
+    assert "proxy" not in str(error)
+
+
+@pytest.mark.allow_requests
 async def test_a_list_of_hosts_without_proxy_matters_only_with_one(monkeypatch):
     """httpx cannot read ``[::1]`` in it; where no proxy is set nobody needs to."""
     monkeypatch.setenv("NO_PROXY", "[::1],::1,10.0.0.0/8,*.x")
