@@ -210,6 +210,22 @@ def test_reload_in_mid_run_and_the_live_panel_comes_back(lab) -> None:
     notebook.interrupt()
 
 
+def test_a_kernel_restarted_in_mid_run_leaves_no_panel_that_seems_to_run(lab) -> None:
+    """The text that came stays; no clock goes on, no Stop is offered that nobody hears."""
+    notebook = open_new(lab, "restart", slow(REPLY * 6, 0.03), ["%%agent\nhello"])
+    page = notebook.page
+    notebook.run(1)
+    wait_for(lambda: notebook.panel(1).count() and "3 March" in notebook.panel(1).inner_text())
+    page.keyboard.press("Escape")
+    page.click(".lm-MenuBar-item:has-text('Kernel')")
+    page.click(".lm-Menu-item:has-text('Restart Kernel…') >> nth=0")
+    page.click(".jp-Dialog button.jp-mod-accept")
+    wait_for(lambda: "the kernel was restarted" in notebook.panel(1).inner_text(), 20)
+    assert "3 March" in notebook.panel(1).inner_text()
+    assert notebook.panel(1).locator(".na-status").inner_text() == "cancelled"
+    assert not notebook.panel(1).get_by_role("button", name="Stop").is_visible()
+
+
 def test_N07_saved_in_mid_run_and_the_kernel_dies(lab) -> None:
     """A view is never all that a saved notebook has of a run: text stands beside it.
 

@@ -138,7 +138,7 @@ test("initialize listens before render, and clean-up lets go", () => {
   const on = [], off = [];
   const model = { get: () => ({}), on: (n) => on.push(n), off: (n) => off.push(n), send() {} };
   const done = panel.initialize({ model });
-  assert.deepEqual(on, ["msg:custom"]);
+  assert.deepEqual(on, ["msg:custom", "comm_live_update"]);
   done();
   assert.deepEqual(off, ["msg:custom"]);
 });

@@ -23,7 +23,7 @@ export function fold(store, msg) {
 	if (msg.seq <= store.seq) return ""; // doubled or late
 	if (!whole && (msg.seq !== store.seq + 1 || store.lost || !store.s)) {
 		if (msg.ops.every((op) => op.t === "hi")) return note(store, msg, []);
-		store.lost = true; // something is missing: ask for all of it
+		store.lost = true; // ask for all of it
 		return "resync";
 	}
 	return note(store, msg, msg.ops);
@@ -246,13 +246,13 @@ export function makeView(store, el, say) {
 	fill(d.status, icon("connecting"), "connecting"); // never an empty box
 	el.append(root);
 
-	// only what changed is drawn: what is open or has focus stays
+	// only what changed is drawn
 	const once = (key, value, draw) => { const v = JSON.stringify(value); if (last[key] !== v) { last[key] = v; draw(); } };
 
 	function drawItems(from) {
 		for (const i of from) {
 			const one = store.items[i], was = items[i], json = JSON.stringify(one);
-			if (was && was.json === json) continue; // right as it is, open or focused
+			if (was && was.json === json) continue;
 			const made = item(one, was && was.k === one.k && (one.k === "thinking" || one.k === "tool") ? was.el : null);
 			if (was) { if (was.el !== made) was.el.replaceWith(made); } else d.reply.insertBefore(made, tail.parentNode === d.reply ? tail : null);
 			items[i] = {k: one.k, el: made, json};
@@ -268,6 +268,7 @@ export function makeView(store, el, say) {
 			tail.className = "na-live" + (/l$/.test(tag) ? " na-li" : "");
 		}
 		const into = inner.test(tag) ? box.firstChild : box;
+		caret.style.opacity = +!store.s.done;
 		if (tag === "pre" || long) { caret.remove(); grow(into, text); into.append(caret); } else fill(into, rich(inline(text)), caret);
 		into.classList.toggle("raw", /\n\s*(?:[-*+|>]|\d+[.)])/.test(text));
 		if (tail.parentNode !== d.reply || tail.nextSibling) d.reply.append(tail);
@@ -316,7 +317,7 @@ export function makeView(store, el, say) {
 		d.coolEnd = s.cooldown == null ? null : now() + s.cooldown * 1000;
 		speak(s); drawStop(); tick();
 	}
-	function speak(s) { // at most once in two seconds
+	function speak(s) { // every two seconds
 		clearTimeout(d.speak);
 		const words = s.done ? `${s.status}, ${wordsOf(d.reply.textContent)} words` : s.ask ? `allow ${s.ask.call}?` : s.status;
 		if (d.say.textContent === words) return;
@@ -343,7 +344,7 @@ export function makeView(store, el, say) {
 	}
 	function greet() { // can a click get there in time?
 		road = ""; last.stop = null; clearTimeout(helloTimer);
-		d.stop.style.display = store.s && store.s.done ? "none" : ""; // nothing to stop, no slot
+		d.stop.style.display = store.s && store.s.done ? "none" : "";
 		const page = document.getElementById("jupyter-config-data");
 		say({t: "hello", nonce, schema: SCHEMA, versions: page ? {jupyter: JSON.parse(page.textContent).appVersion} : {}});
 		helloTimer = setTimeout(() => { if (!road) { road = "line"; drawStop(); } }, HELLO_MS);
@@ -354,11 +355,11 @@ export function makeView(store, el, say) {
 			for (const hi of dirty.hi) if (hi.nonce === nonce && hi.stop && !road) { road = "button"; clearTimeout(helloTimer); drawStop(); }
 			if (store.run !== run && store.s) { if (run !== null) greet(); run = store.run; d.flow.style.minHeight = ""; }
 			if (dirty.cut || dirty.all) {
-				if (d.flow.isConnected && items.length) d.flow.style.minHeight = d.flow.offsetHeight + "px"; // never lower while it runs
+				if (d.flow.isConnected && items.length) d.flow.style.minHeight = d.flow.offsetHeight + "px";
 				for (const one of items.splice(store.items.length)) one.el.remove();
 			}
 			drawItems(dirty.all ? store.items.keys() : dirty.items);
-			if (dirty.items.length || dirty.all) { tail.remove(); tail = h("div.na-live"); last.tail = ""; } // so that nothing moves
+			if (dirty.items.length || dirty.all) { tail.remove(); tail = h("div.na-live"); last.tail = ""; }
 			if (dirty.tail || dirty.all || dirty.items.length) drawTail();
 			if (dirty.rows || dirty.all) drawRows();
 			if (dirty.state || dirty.all) drawState();
@@ -375,7 +376,7 @@ export function makeView(store, el, say) {
 // ---- anywidget
 
 const STORES = new WeakMap();
-/** One store per model: it listens from `initialize` on, so nothing sent before `render` is lost (F2). */
+/** One per model, listening from `initialize` on (F2). */
 function storeOf(model) {
 	let it = STORES.get(model);
 	if (it) return it;
@@ -383,11 +384,11 @@ function storeOf(model) {
 	STORES.set(model, it);
 	const final = model.get("final");
 	if (final && final.state && final.schema <= SCHEMA) fold(it.store, {seq: 0.5, ops: [{t: "end", full: final}]});
-	const name = model.get("channel"); // JupyterLite (F6): comm messages wait there for the cell's end
+	const name = model.get("channel"); // JupyterLite (F6)
 	it.channel = name ? new BroadcastChannel(name) : null;
 	it.say = (what) => {
 		it.channel?.postMessage(what);
-		try { model.send(what); } catch { /* no kernel: all stays as it is */ }
+		try { model.send(what); } catch { /* no kernel */ }
 	};
 	it.heard = (msg) => {
 		if (!msg || !Array.isArray(msg.ops)) return;
@@ -396,6 +397,10 @@ function storeOf(model) {
 		else if (dirty) for (const view of it.views) view.draw(dirty);
 	};
 	model.on("msg:custom", it.heard);
+	model.on("comm_live_update", () => { // the kernel is gone
+		const s = it.store;
+		if (s.s && !s.s.done) it.heard({seq: s.seq + 1, ops: [{t: "full", full: {...s, state: {...s.s, status: "cancelled", done: true, line: [["", "the kernel was restarted"]]}}}]});
+	});
 	return it;
 }
 function initialize({model}) {
