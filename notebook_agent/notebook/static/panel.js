@@ -398,8 +398,8 @@ function storeOf(model) {
 	};
 	model.on("msg:custom", it.heard);
 	model.on("comm_live_update", () => { // the kernel is gone
-		const s = it.store;
-		if (s.s && !s.s.done) it.heard({seq: s.seq + 1, ops: [{t: "full", full: {...s, state: {...s.s, status: "cancelled", done: true, line: [["", "the kernel was restarted"]]}}}]});
+		const {store} = it, line = [["", "the kernel was restarted"]];
+		if (store.s && !store.s.done) it.heard({seq: store.seq + 1, ops: [{t: "full", full: {...store, state: {...store.s, status: "cancelled", done: true, line}}}]});
 	});
 	return it;
 }
