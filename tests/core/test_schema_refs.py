@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from notebook_agent.core.schema_refs import reaches_itself, refs
+from notebook_agent.core.schema_refs import lost_refs, reaches_itself, refs, resolved
 
 NODE = {
     "type": "object",
@@ -25,3 +25,19 @@ def test_only_what_leads_back_reaches_itself() -> None:
     assert not reaches_itself("#/$defs/Leaf", PLACES)
     assert not reaches_itself("#/$defs/User", PLACES)  # uses a recursive one, is none
     assert not reaches_itself("#/$defs/Missing", PLACES)
+
+
+def test_a_reference_into_another_document_leads_nowhere() -> None:
+    far = {"$ref": "other.json#/$defs/A"}
+    assert resolved(far, {"$defs": {"A": {"type": "string"}}}) is far
+    assert lost_refs({"properties": {"a": far}}) == ["other.json#/$defs/A"]
+
+
+def test_a_local_reference_is_followed_through_lists_and_escapes() -> None:
+    root = {"$defs": {"a/b": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/c~d"}]}, "c~d": {"type": "string"}}}  # fmt: skip
+    assert resolved({"$ref": "#/$defs/a~1b/anyOf/1"}, root) == {"type": "string"}
+    assert resolved({"$ref": "#/$defs/a~1b/anyOf/7"}, root) == {"$ref": "#/$defs/a~1b/anyOf/7"}
+    assert resolved("no schema", root) == "no schema"
+    endless = {"$ref": "#"}
+    assert resolved(endless, endless) == endless
+    assert lost_refs({"$id": "x", "a": {"$ref": "#/nowhere"}}) == []
