@@ -72,7 +72,8 @@ def fitting_ids(messages: Sequence[Message], rule: IdRule) -> Sequence[Message]:
         messages: The conversation, each result behind its call.
         rule: The service's.
     """
-    calls = [call for message in messages for call in message.tool_calls]
+    # All of a long history is looked at for each request: no call into each message.
+    calls = [part for m in messages for part in m.parts if type(part) is ToolCallPart]
     ids = [call.id for call in calls]
     legal = all(map(rule.legal.fullmatch, ids)) and all(rule.names.fullmatch(c.name) for c in calls)
     if legal and not (rule.unique and len(set(ids)) < len(ids)):
