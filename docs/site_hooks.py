@@ -112,6 +112,6 @@ def on_post_page(output: str, page: Any, config: Any) -> str:  # noqa: ARG001  #
     return output.replace(SHIM, f"{'../' * page.url.count('/')}js/iframe-worker.js")
 
 
-def on_post_template(output_content: str, template_name: str, config: Any) -> str:  # noqa: ARG001
+def on_post_template(output_content: str, template_name: str, config: Any) -> str:  # noqa: ARG001  # the hook's signature
     """The same for the page of errors."""
     return output_content.replace(SHIM, "js/iframe-worker.js")

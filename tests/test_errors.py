@@ -97,7 +97,7 @@ def test_config_error_keeps_odd_values_as_text() -> None:
 
 def test_json_of_odd_attributes_is_plain() -> None:
     error = errors.AgentError("m")
-    error.note = object()  # type: ignore[attr-defined]  # something a caller hung on
+    error.note = object()
     assert isinstance(error.to_json()["note"], str)
 
 

@@ -224,7 +224,7 @@ class _Replay:
         self.turn += 1
 
     def _take(self, result: CompactionResult) -> None:
-        count: Callable[[Message], int] = lambda m: sum_tokens(self.service.counter, (m,))  # noqa: E731
+        count: Callable[[Message], int] = lambda m: sum_tokens(self.service.counter, (m,))  # noqa: E731  # one expression, used once below
         stays: dict[str, int] = {}
         for message in result.messages:
             origin = result.origins.get(message.id, message.id)

@@ -54,7 +54,7 @@ def test_B19_defaults() -> None:
 )
 def test_L49_invalid_settings_name_field_value_and_range(field: str, value: object) -> None:
     with pytest.raises(ConfigError) as caught:
-        RuntimePolicy(**{field: value})  # type: ignore[arg-type]  # the point of the test
+        RuntimePolicy(**{field: value})
     assert field in str(caught.value)
     assert repr(value) in str(caught.value)
     assert "number" in str(caught.value)

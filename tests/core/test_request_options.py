@@ -45,17 +45,17 @@ def test_L7_a_format_that_is_one(given):
 
 
 def test_L7_a_constraint_may_be_given_by_its_word():
-    assert RequestOptions(tool_constraint="strict").tool_constraint is ToolConstraint.STRICT  # type: ignore[arg-type]
+    assert RequestOptions(tool_constraint="strict").tool_constraint is ToolConstraint.STRICT
     for wrong in ("STRICT", "tight", 5, True):
         with pytest.raises(ConfigError, match="strict, grammar"):
-            RequestOptions(tool_constraint=wrong)  # type: ignore[arg-type]
+            RequestOptions(tool_constraint=wrong)
 
 
 def test_L7_a_model_is_a_name():
     assert RequestOptions(model=" x\n").model == "x"
     assert RequestOptions(model=" ").model is None
     with pytest.raises(ConfigError, match="model = 5"):
-        RequestOptions(model=5)  # type: ignore[arg-type]
+        RequestOptions(model=5)
 
 
 @pytest.mark.parametrize("given", [None, [1], "x", {1: 2}, {"": 1}])
@@ -92,12 +92,12 @@ def test_L7_numbers_of_numpy_are_numbers():
 def test_L13_only_options_are_laid_over_options():
     for wrong in ({"temperature": 1}, "x", None):
         with pytest.raises(ConfigError, match="RequestOptions"):
-            RequestOptions().merged(wrong)  # type: ignore[arg-type]
+            RequestOptions().merged(wrong)
 
 
 def test_L13_the_runtime_takes_options_only():
     with pytest.raises(ConfigError, match="RequestOptions"):
-        AgentRuntime(ScriptedModel(["x"]), options={"temperature": 1})  # type: ignore[arg-type]
+        AgentRuntime(ScriptedModel(["x"]), options={"temperature": 1})
     options = RequestOptions(extra={"t": 1})
     assert AgentRuntime(ScriptedModel(["x"]), options=options).options == options
 

@@ -34,7 +34,7 @@ def test_a_name_is_resolved_once_and_kept_under_its_full_name():
 
 def test_what_is_no_client_is_refused_with_what_is_legal():
     with pytest.raises(ConfigError, match="stream_messages_with_options"):
-        Clients().add(3)  # type: ignore[arg-type]  # wrong on purpose
+        Clients().add(3)
 
 
 def test_without_a_resolver_the_front_door_is_asked(monkeypatch):

@@ -73,6 +73,6 @@ def test_a_client_that_cannot_demand_a_call_is_asked_by_json_mode():
 
     known = Capabilities(json_schema=False, tool_calling=True, json_object=True)
     wanted = OutputSchema.of(Person)
-    assert format_for(Client(), known, wanted)[0] == "json"  # type: ignore[arg-type]
+    assert format_for(Client(), known, wanted)[0] == "json"
     Client.forces_tools = True
-    assert format_for(Client(), known, wanted)[0] == "tool"  # type: ignore[arg-type]
+    assert format_for(Client(), known, wanted)[0] == "tool"

@@ -17,20 +17,6 @@ from notebook_agent.notebook.model_book import LiveNames
 from notebook_agent.notebook.settings import Settings
 from notebook_agent.providers.scripted import ScriptedModel
 
-
-@pytest.fixture
-def model():
-    return ScriptedModel(["First reply.", "Second reply.", "Third reply."], name="m")
-
-
-@pytest.fixture
-def agent(model):
-    made = AgentSession({}, settings=Settings(store="memory", model=""))
-    made.model(model)
-    yield made
-    made.close()
-
-
 # ---- the session object ------------------------------------------------------------------------
 
 

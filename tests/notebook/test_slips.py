@@ -148,7 +148,7 @@ def test_a_dry_run_without_system_prompt_says_whose_its_tokens_are(agent, monkey
     agent.model(ScriptedModel(["Yes."], name="one"))
     assert "system: (none)\n" in repr(agent.dry_run("Well?"))
     real = request_view.anatomy
-    templated = lambda *given: dataclasses.replace(real(*given), system=30)  # noqa: E731
+    templated = lambda *given: dataclasses.replace(real(*given), system=30)  # noqa: E731  # a stand-in of one expression
     monkeypatch.setattr(request_view, "anatomy", templated)
     shown = repr(agent.dry_run("Well?"))
     assert "system 30" in shown

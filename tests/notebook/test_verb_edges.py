@@ -18,20 +18,6 @@ from notebook_agent.notebook.settings import Settings
 from notebook_agent.notebook.verbs import about, shown
 from notebook_agent.providers.scripted import ScriptedModel
 
-
-@pytest.fixture
-def model():
-    return ScriptedModel(["First reply.", "Second reply.", "Third reply."], name="m")
-
-
-@pytest.fixture
-def agent(model):
-    made = AgentSession({}, settings=Settings(store="memory", model=""))
-    made.model(model)
-    yield made
-    made.close()
-
-
 # ---- conversation ------------------------------------------------------------------------------
 
 

@@ -172,19 +172,6 @@ def test_help_of_every_verb():
 # ---- the twins --------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def model():
-    return ScriptedModel(["First reply.", "Second reply.", "Third reply."], name="m")
-
-
-@pytest.fixture
-def agent(model):
-    made = AgentSession({}, settings=Settings(store="memory", model=""))
-    made.model(model)
-    yield made
-    made.close()
-
-
 def test_F14_ask_and_aask(agent):
     result = agent.ask("hi")
     assert (result.text, result.status) == ("First reply.", RunStatus.COMPLETED)

@@ -204,7 +204,7 @@ async def test_tls_to_a_server_without(monkeypatch):
 
 def test_one_address_has_one_name_and_a_wrong_one_has_none():
     names = [
-        registry.model(given).provider  # type: ignore[attr-defined]
+        registry.model(given).provider
         for given in ("http://h/v1#m", "http://h/v1/#m", "HTTP://h/v1#m", "http://h/v1# m ", "http://h/v1\n#m")
     ]  # fmt: skip
     assert names[0] == names[1] == names[3] == names[4] == "at-h"
@@ -232,10 +232,10 @@ def test_options_nobody_knows_are_named_with_the_way_to_give_parameters():
 
 
 def test_B39_the_users_word_on_what_a_model_can_do():
-    can = registry.model("openai:gpt-4o", key="k", capabilities={"vision": False}).capabilities()  # type: ignore[attr-defined]
+    can = registry.model("openai:gpt-4o", key="k", capabilities={"vision": False}).capabilities()
     assert (can.vision, can.context_window, can.source) == (False, 128_000, "user")
     own = Capabilities(vision=True, source="user")
-    assert registry.model("ollama:m", capabilities=own).capabilities() is own  # type: ignore[attr-defined]
+    assert registry.model("ollama:m", capabilities=own).capabilities() is own
     for wrong in ({"sight": True}, 5, {"source": "me"}):
         with pytest.raises(ConfigError, match="vision"):
             registry.model("ollama:m", capabilities=wrong)
@@ -244,7 +244,7 @@ def test_B39_the_users_word_on_what_a_model_can_do():
 def test_an_alias_means_a_text():
     for target in ("", "  ", 5):
         with pytest.raises(ConfigError):
-            registry.alias("quick", target)  # type: ignore[arg-type]
+            registry.alias("quick", target)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_an_alias_means_a_text():
 def test_azure_has_three_ways_to_write_its_address(monkeypatch, endpoint, version, url):
     monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", endpoint)
     monkeypatch.setenv("AZURE_OPENAI_API_VERSION", version)
-    assert registry.model("azure:d", key="k").base_url() == url  # type: ignore[attr-defined]
+    assert registry.model("azure:d", key="k").base_url() == url
 
 
 def test_what_may_be_forced():
@@ -290,4 +290,4 @@ def test_what_may_be_forced():
     ],
 )
 def test_B39_claude_models_from_before_schemas(model, schema):
-    assert registry.model(f"anthropic:{model}", key="k").capabilities().json_schema is schema  # type: ignore[attr-defined]
+    assert registry.model(f"anthropic:{model}", key="k").capabilities().json_schema is schema

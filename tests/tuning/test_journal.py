@@ -46,7 +46,7 @@ def test_a_cell_sent_again_is_counted_and_marked():
 def test_a_failed_transaction_leaves_nothing(tmp_path):
     with Journal(tmp_path / "j.db") as one:
         with pytest.raises(StoreError, match="cannot be written"):
-            one.begin([begun(1), Begun(None, None, {})])  # type: ignore[arg-type]  # broken on purpose
+            one.begin([begun(1), Begun(None, None, {})])
         assert list(one.rows()) == []
 
 

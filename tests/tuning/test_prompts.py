@@ -141,7 +141,7 @@ def test_functions_get_what_they_ask_for():
     with pytest.raises(ConfigError):
         scorer(lambda a, b, c, d: 1)
     with pytest.raises(ConfigError):
-        scorer(3)  # type: ignore[arg-type]  # wrong on purpose
+        scorer(3)
 
 
 class City(BaseModel):
