@@ -1,17 +1,26 @@
-"""References inside a JSON Schema: which there are, and which lead back to themselves."""
+"""A JSON Schema's references, and the walk through all of its places."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
-__all__ = ["lone_ref", "lone_refs", "lost_refs", "reaches_itself", "refs", "resolved"]
+__all__ = [
+    "each_schema",
+    "lone_ref",
+    "lone_refs",
+    "lost_refs",
+    "reaches_itself",
+    "refs",
+    "resolved",
+]
 
-# Words of a schema that hold schemas by name.
 # References that only lead to references; a chain that is longer leads nowhere.
 _MOST_HOPS: Final = 20
-_MAPS: Final = frozenset({"$defs", "definitions", "properties"})
+# Words of a schema that hold schemas by name, and those that hold no schemas.
+_MAPS: Final = frozenset({"$defs", "definitions", "patternProperties", "properties"})
+_VALUES: Final = frozenset({"const", "default", "enum", "examples", "required"})
 
 
 def refs(schema: Any) -> list[str]:
@@ -91,14 +100,26 @@ def lone_ref(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def lone_refs(schema: Any) -> Any:
     """As :func:`lone_ref`, at every place of a schema."""
+    return each_schema(schema, lone_ref)
+
+
+def each_schema(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """The schema with a change made to each schema in it, the innermost first.
+
+    Args:
+        schema: It is left as it is; values that are no schemas (``const``, ``default``) are kept.
+        change: Is given a fresh dictionary, which it may change.
+    """
     if isinstance(schema, list):
-        return [lone_refs(one) for one in schema]
+        return [each_schema(one, change) for one in schema]
     if not isinstance(schema, Mapping):
         return schema
-    out = {
-        k: v if k in ("const", "default", "enum", "examples", "required")
-        else {n: lone_refs(one) for n, one in v.items()} if k in _MAPS and isinstance(v, Mapping)
-        else lone_refs(v)
-        for k, v in schema.items()
-    }  # fmt: skip
-    return lone_ref(out)
+    out: dict[str, Any] = {}
+    for word, told in schema.items():
+        if word in _VALUES:
+            out[word] = told
+        elif word in _MAPS and isinstance(told, Mapping):
+            out[word] = {name: each_schema(one, change) for name, one in told.items()}
+        else:
+            out[word] = each_schema(told, change)
+    return change(out)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from notebook_agent.core.schema_refs import lone_ref, reaches_itself
+from notebook_agent.core.schema_refs import each_schema, lone_ref, reaches_itself
 
 __all__ = ["closed_schema", "strict_schema"]
 
@@ -47,7 +47,7 @@ def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
         None when the schema has no such form.
     """
     closed = closed_schema(schema, recursion=True)
-    return None if closed is None else _all_required(closed)
+    return None if closed is None else each_schema(closed, _all_required)
 
 
 def closed_schema(schema: Mapping[str, Any], *, recursion: bool = False) -> dict[str, Any] | None:
@@ -127,21 +127,9 @@ def _told_type(out: dict[str, Any]) -> None:
     out["type"] = found[0] if len(found) == 1 else found
 
 
-def _all_required(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_all_required(one) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    out = {
-        k: v
-        if k in ("enum", "const", "required")
-        else {n: _all_required(p) for n, p in v.items()}
-        if k in ("properties", "$defs", "definitions")
-        else _all_required(v)
-        for k, v in schema.items()
-    }
+def _all_required(out: dict[str, Any]) -> dict[str, Any]:
     if "properties" in out:
-        given = set(schema.get("required", ()))
+        given = set(out.get("required", ()))
         out["properties"] = {
             n: p if n in given else _or_null(p) for n, p in out["properties"].items()
         }

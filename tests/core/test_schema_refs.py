@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from notebook_agent.core.schema_refs import lost_refs, reaches_itself, refs, resolved
+from notebook_agent.core.schema_refs import (
+    each_schema,
+    lone_refs,
+    lost_refs,
+    reaches_itself,
+    refs,
+    resolved,
+)
 
 NODE = {
     "type": "object",
@@ -41,3 +48,31 @@ def test_a_local_reference_is_followed_through_lists_and_escapes() -> None:
     endless = {"$ref": "#"}
     assert resolved(endless, endless) == endless
     assert lost_refs({"$id": "x", "a": {"$ref": "#/nowhere"}}) == []
+
+
+def test_each_schema_is_changed_once_and_values_are_not() -> None:
+    seen: list[str] = []
+
+    def named(schema: dict) -> dict:
+        seen.append(schema.get("title", ""))
+        return {**schema, "seen": True}
+
+    given = {
+        "title": "root", "default": {"title": "value"}, "enum": [{"title": "value"}],
+        "properties": {"default": {"title": "a property of that name"}},
+        "anyOf": [{"title": "one"}, {"title": "two"}], "type": "object",
+    }  # fmt: skip
+    before = repr(given)
+    out = each_schema(given, named)
+    assert seen == ["a property of that name", "one", "two", "root"]
+    assert out["default"] == {"title": "value"}
+    assert out["properties"]["default"]["seen"]
+    assert repr(given) == before
+    assert each_schema("no schema", named) == "no schema"
+
+
+def test_words_beside_a_reference_stand_beside_a_choice_of_it() -> None:
+    beside = {"items": [{"$ref": "#/$defs/A", "description": "d"}, {"$ref": "#/$defs/A"}]}
+    assert lone_refs(beside) == {
+        "items": [{"description": "d", "anyOf": [{"$ref": "#/$defs/A"}]}, {"$ref": "#/$defs/A"}]
+    }

@@ -12,14 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from notebook_agent.core.schema_refs import resolved
+from notebook_agent.core.schema_refs import each_schema, resolved
 
 __all__ = ["sent_schema"]
 
 _CHOICES: Final = ("anyOf", "oneOf", "allOf")
 _REFUSED: Final = frozenset({*_CHOICES, "const", "else", "enum", "if", "not", "then"})
-_NAMED: Final = frozenset({"$defs", "definitions", "patternProperties", "properties"})
-_VALUES: Final = frozenset({"const", "default", "enum", "examples", "required"})
 
 
 def sent_schema(given: object) -> dict[str, Any]:
@@ -54,22 +52,12 @@ def sent_schema(given: object) -> dict[str, Any]:
     kept |= {"type": "object", "properties": properties}
     if required:
         kept["required"] = required
-    whole: dict[str, Any] = _with_items(kept)
+    whole: dict[str, Any] = each_schema(kept, _with_items)
     return whole
 
 
-def _with_items(schema: Any) -> Any:
-    """The schema with ``items`` at each list: what a list holds is anything where nobody says."""
-    if isinstance(schema, list):
-        return [_with_items(one) for one in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    out = {
-        k: v if k in _VALUES
-        else {n: _with_items(one) for n, one in v.items()} if k in _NAMED and isinstance(v, Mapping)
-        else _with_items(v)
-        for k, v in schema.items()
-    }  # fmt: skip
+def _with_items(out: dict[str, Any]) -> dict[str, Any]:
+    """``items`` at a list: what it holds is anything where nobody says."""
     kind = out.get("type")
     if (kind == "array" or (isinstance(kind, list) and "array" in kind)) and "items" not in out:
         out["items"] = {}
