@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from notebook_agent.core.result import RunResult
 from notebook_agent.engine.interrupts import interruptible
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BackgroundRun"]
 
+PLACED_S: Final = 2.0
+LOOK_S: Final = 0.002
+
 
 class BackgroundRun:
     """The handle of ``%%agent --background``.
@@ -32,6 +36,7 @@ class BackgroundRun:
         self._driver = driver
         self._work = work
         self._cell = cell
+        self._painted = asyncio.Event()
         self._ticker: asyncio.Task[None] | None = None
         try:
             loop = asyncio.get_running_loop()
@@ -44,8 +49,12 @@ class BackgroundRun:
         self._driver._rung_by(naps.ring)
         with self._driver._road.served():
             while not self._work.done():
-                await naps.nap(self._cell.run(self._driver.tick))
+                nap = self._cell.run(self._driver.tick)
+                if self._driver.placed():
+                    self._painted.set()
+                await naps.nap(nap)
         self._close()
+        self._painted.set()
 
     def _close(self) -> None:
         self._cell.run(lambda: self._driver._close(self._driver._outcome(self._work)))
@@ -53,6 +62,25 @@ class BackgroundRun:
     def _finish(self) -> RunResult:
         self._close()
         return self._driver._finish(self._work)
+
+    # The first paint waits for the run's id, some milliseconds. Not every front end has a place
+    # for what a cell shows after its end (classic ones drop it), so the cell ends after that.
+
+    async def placed(self) -> BackgroundRun:
+        """Wait for the first paint, in an awaited cell; the handle itself."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._painted.wait(), PLACED_S)
+        return self
+
+    def placed_blocking(self) -> BackgroundRun:
+        """The same for code that holds its thread, which draws meanwhile."""
+        until = time.monotonic() + PLACED_S
+        while self._driver.can_block and not self.done and time.monotonic() < until:
+            self._cell.run(self._driver.tick)
+            if self._driver.placed():
+                break
+            time.sleep(LOOK_S)
+        return self
 
     @property
     def done(self) -> bool:

@@ -35,7 +35,6 @@ from notebook_agent.notebook.road import KernelRoad
 __all__ = ["DRAIN_S", "TICK_S", "Outcome", "RunDriver", "View"]
 
 DRAIN_S: Final = 0.8
-PLACED_S: Final = 2.0
 # An interrupt between a cell's end and the kernel's reply makes ipykernel lose the reply, and the
 # cell then runs for ever: a second press this soon after the first is taken by the cell itself.
 PATIENCE_S: Final = 0.1
@@ -192,16 +191,16 @@ class RunDriver:
     def background(self) -> BackgroundRun:
         """Start the run and return its handle; the view goes on on the kernel's loop."""
         self._drawn(self._view.open)
-        handle = BackgroundRun(self, self._begin(), OwnCell.now())
-        # The first paint waits for the run's id, some milliseconds. Not every front end has a
-        # place for what a cell shows after its end (classic ones drop it), so it ends after that.
-        until = self._now() + PLACED_S
-        while self._engine.own_thread and not handle.done and self._now() < until:
-            self.tick()
-            if self._view.placed():
-                break
-            time.sleep(0.002)
-        return handle
+        return BackgroundRun(self, self._begin(), OwnCell.now())
+
+    def placed(self) -> bool:
+        """Whether the first paint stands in the cell."""
+        return self._view.placed()
+
+    @property
+    def can_block(self) -> bool:
+        """Whether the run goes on while this thread waits."""
+        return self._engine.own_thread
 
     def _begin(self) -> Work[RunResult]:
         """Start the run; what observers and contributors print is caught for its cell (D20)."""

@@ -125,7 +125,7 @@ class AgentMagics(Magics):
             return self._dry_run(body, options)
         prepared = self.agent.prepare(body, options)
         if options.background:
-            return prepared.background()
+            return await prepared.background().placed()
         await prepared.awaited()
         return None
 
@@ -135,7 +135,7 @@ class AgentMagics(Magics):
             return self._dry_run(body, options)
         prepared = self.agent.prepare(body, options)
         if options.background:
-            return prepared.background()
+            return prepared.background().placed_blocking()
         prepared.blocking()
         return None
 

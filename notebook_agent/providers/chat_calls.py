@@ -57,6 +57,8 @@ class _OpenCall:
 
     def complete(self) -> bool:
         """Whether the arguments so far are a whole JSON document."""
+        if not self.raw[-64:].rstrip().endswith(("}", "]")):
+            return False  # asked for each fragment: most need no look at all of them
         try:
             json.loads(self.raw)
         except ValueError:
@@ -138,12 +140,12 @@ class CallFragments:
             base = self._of_index.get(index)
         call = self._calls.get(base)
         if call is not None:
+            if sent_id and sent_id == call.sent_id:
+                return base
             other_id = bool(sent_id) and bool(call.sent_id) and sent_id != call.sent_id
             if other_id and (back := [k for k, c in self._calls.items() if c.sent_id == sent_id]):
                 return back[0]  # fragments of two calls in turn, all under one index
             if not (self._inside(call, name, raw) if other_id else self._another(base, call, name)):
-                return base
-            if not other_id and sent_id and sent_id == call.sent_id:
                 return base
         self._made += 1
         fresh = ("index", index, self._made)

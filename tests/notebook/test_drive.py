@@ -402,10 +402,24 @@ def test_N05_the_cell_of_a_background_run_ends_after_its_first_paint(engine):
     machine, view = Machine(), SpyView()
     view.placed_at = 3
     handle = driver(machine.run, engine, machine.cancel, view).background()
-    assert view.calls[:4] == ["open", "tick", "tick", "tick"]
+    assert handle.placed_blocking() is handle
+    assert view.calls == ["open", "tick", "tick", "tick"]
     assert not handle.done
     handle.cancel()
     handle.wait(5)
+
+
+async def test_N05_an_awaited_cell_waits_without_holding_the_loop(engine):
+    machine, view = Machine(), SpyView()
+    view.placed_at = 3
+    handle = driver(machine.run, engine, machine.cancel, view).background()
+    beside = asyncio.ensure_future(asyncio.sleep(0))
+    assert await handle.placed() is handle
+    assert beside.done()
+    assert view.placed()
+    assert not handle.done
+    handle.cancel()
+    await handle
 
 
 def test_D5_background_without_a_loop(engine):
