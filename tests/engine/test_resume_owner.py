@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 
 import pytest
 
 from notebook_agent.core.session import RunStatus
-from notebook_agent.engine.runtime import broken_runs
 from notebook_agent.errors import SessionBusy
 from tests.conftest import run_virtual
-from tests.engine.test_runtime_resume import Killed, Mortal, _world
+from tests.engine.test_runtime_resume import _world, broken_off
 
 
 @pytest.mark.parametrize(
@@ -25,15 +23,7 @@ from tests.engine.test_runtime_resume import Killed, Mortal, _world
     ],
 )
 def test_who_owns_a_broken_run_is_asked_of_the_system(owner, refused) -> None:
-    store = Mortal()
-    store.at = 12
-    with pytest.raises(Killed):
-        run_virtual(_world(store, []).arun("Hi"))
-    store.at = None
-    snapshot = broken_runs(store)[0]
-    kept = snapshot.data["run"]
-    changed = {**kept, "owner": {**kept["owner"], **owner}}
-    store.save_snapshot(dataclasses.replace(snapshot, data={**snapshot.data, "run": changed}))
+    store = broken_off(**owner)
     second = _world(store, [])
     if refused:
         with pytest.raises(SessionBusy):
@@ -43,15 +33,7 @@ def test_who_owns_a_broken_run_is_asked_of_the_system(owner, refused) -> None:
 
 
 def test_a_process_that_may_not_be_asked_is_alive(monkeypatch) -> None:
-    store = Mortal()
-    store.at = 12
-    with pytest.raises(Killed):
-        run_virtual(_world(store, []).arun("Hi"))
-    store.at = None
-    snapshot = broken_runs(store)[0]
-    kept = snapshot.data["run"]
-    changed = {**kept, "owner": {**kept["owner"], "pid": 1}}
-    store.save_snapshot(dataclasses.replace(snapshot, data={**snapshot.data, "run": changed}))
+    store = broken_off(pid=1)
 
     def forbidden(_pid, _signal):
         raise PermissionError

@@ -298,15 +298,22 @@ def test_a_run_that_ended_cannot_be_resumed() -> None:
         run_virtual(runtime.aresume("nosuch"))
 
 
-def test_a_run_of_a_living_process_is_not_resumed() -> None:
+def broken_off(**owner: object) -> Mortal:
+    """A store whose run a kill broke off, as if the process of ``owner`` had made it."""
     store = Mortal()
     store.at = 12
     with pytest.raises(Killed):
         run_virtual(_world(store, []).arun("Hi"))
     store.at = None
     snapshot = broken_runs(store)[0]
-    owner = {**snapshot.data["run"], "owner": {**snapshot.data["run"]["owner"], "pid": 1}}
-    store.save_snapshot(dataclasses.replace(snapshot, data={**snapshot.data, "run": owner}))
+    kept = snapshot.data["run"]
+    changed = {**kept, "owner": {**kept["owner"], **owner}}
+    store.save_snapshot(dataclasses.replace(snapshot, data={**snapshot.data, "run": changed}))
+    return store
+
+
+def test_a_run_of_a_living_process_is_not_resumed() -> None:
+    store = broken_off(pid=1)
     second = _world(store, [])
     with pytest.raises(SessionBusy):
         run_virtual(second.aresume())
