@@ -48,6 +48,7 @@ class ReplayReport:
         mismatches: The first place where the log and the machine part ways; of several runs
             one each. Empty = the replay equals the record.
         run_id: The run, "" when there were several or none.
+        cut: Whether the records come from a file whose end is missing.
     """
 
     records: int
@@ -56,6 +57,7 @@ class ReplayReport:
     complete: bool
     mismatches: tuple[Mismatch, ...] = ()
     run_id: str = ""
+    cut: bool = False
 
     @property
     def ok(self) -> bool:
@@ -67,6 +69,7 @@ class ReplayReport:
         return {
             "ok": self.ok,
             "complete": self.complete,
+            "cut": self.cut,
             "run_id": self.run_id,
             "records": self.records,
             "status": None if self.status is None else self.status.value,
@@ -85,7 +88,8 @@ class ReplayReport:
         stops = (
             "" if self.complete or self.state is None else f"; the log stops in {self.state.name}"
         )
-        return f"Replay equals the record: {self.records} records, {end}{stops}"
+        cut = "; the file was cut off here, and what follows is missing" if self.cut else ""
+        return f"Replay equals the record: {self.records} records, {end}{stops}{cut}"
 
 
 def replay(

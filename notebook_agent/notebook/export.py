@@ -9,13 +9,14 @@ import html
 import json
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from notebook_agent.core.session import Run, Session
 from notebook_agent.core.text import visible
+from notebook_agent.errors import StoreError
 from notebook_agent.notebook.arguments import UsageError
 from notebook_agent.notebook.looking import there
+from notebook_agent.notebook.place import place
 from notebook_agent.notebook.report import Report
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ def export_session(agent: SessionCore, path: str, *, redact: bool, session: str 
     Raises:
         UsageError: Another ending, or the file cannot be written.
     """
-    target = Path(path).expanduser()
+    from notebook_agent.engine.store.jsonl import write_file  # noqa: PLC0415  # only when asked
+
+    target = place(path, "%agent export talk.md")
     make = FORMS.get(target.suffix.lower())
     if make is None:
         stem = target.name.split(".")[0] or "talk"
@@ -51,11 +54,10 @@ def export_session(agent: SessionCore, path: str, *, redact: bool, session: str 
     found = there(agent, session).session
     hide = _hidden if redact else _kept
     try:
-        target.write_text(make(found, hide), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(
-            f"{target} cannot be written: {error.strerror}.\nType:  %agent export talk.md"
-        ) from None
+        write_file(target, [make(found, hide).encode()], mode=0o644)  # made to be given away
+    except StoreError as error:
+        line = error.message.partition("\n")[0]
+        raise UsageError(f"{line}\nType:  %agent export talk.md") from None
     turns = sum(len(run.turns) for run in found.runs)
     texts = "lengths instead of texts" if redact else "prompts, replies and tool calls in full"
     return Report(f"{target}: {len(found.runs)} runs, {turns} turns, {texts}, audit rows; no keys")

@@ -30,7 +30,7 @@ from notebook_agent.notebook.model_book import LiveNames, ModelBook
 from notebook_agent.notebook.prepare import find_function
 from notebook_agent.notebook.road import KernelRoad, no_asker
 from notebook_agent.notebook.session_map import SessionMap
-from notebook_agent.notebook.settings import Settings
+from notebook_agent.notebook.settings import Settings, legal_value
 from notebook_agent.notebook.stdin import asker_for
 from notebook_agent.providers.base import ModelClient, full_name
 
@@ -210,7 +210,7 @@ class SessionCore:
             AgentError: The value cannot be used, or a run is in progress; nothing changed.
         """
         before = getattr(self.settings, name)
-        setattr(self.settings, name, value)
+        setattr(self.settings, name, legal_value(name, value))
         open_ones = [r for session, r in self._runtimes.items() if session not in OWN_MODELS]
         try:
             CHECKS.get(name, nothing)(self)

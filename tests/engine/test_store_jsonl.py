@@ -218,6 +218,17 @@ def test_other_edits_are_found(tmp_path, kind, change, what):
 # -- cut off and foreign ---------------------------------------------------------------------
 
 
+def test_a_check_says_that_the_file_was_cut_off(tmp_path):
+    path = export_single(tmp_path)
+    assert "cut off" not in str(check_file(path))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) - 30])
+    report = check_file(path)
+    assert (report.ok, report.complete, report.cut) == (True, False, True)
+    assert "cut off" in str(report)
+    assert report.to_json()["cut"]
+
+
 def test_a_file_cut_anywhere_is_read_up_to_the_cut(tmp_path):
     file = export_single(tmp_path)
     data = file.read_bytes()

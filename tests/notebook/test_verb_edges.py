@@ -107,8 +107,33 @@ def test_verbs_that_need_a_file_say_so(agent):
 
 def test_an_export_to_a_place_that_takes_none(agent, tmp_path):
     agent.ask("hi")
-    with pytest.raises(UsageError, match="cannot be written"):
-        agent.export(str(tmp_path / "gone" / "talk.md"))
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(UsageError, match=r"could not be written.*\n.*%agent export talk\.md"):
+        agent.export(str(tmp_path / "file" / "talk.md"))
+
+
+def test_an_export_is_whole_or_what_was_there_stays(agent, tmp_path, monkeypatch):
+    agent.ask("hi")
+    target = tmp_path / "talk.md"
+    agent.export(str(target))
+    before = target.read_text()
+
+    def full(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    agent.ask("again")
+    with pytest.raises(UsageError, match="No space left on device"):
+        agent.export(str(target))
+    assert target.read_text() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["talk.md"]
+
+
+def test_a_number_that_is_none_is_refused_by_config_too(agent):
+    for value in (float("nan"), float("inf"), -1.0):
+        with pytest.raises(ConfigError, match="timeout"):
+            agent.apply_setting("timeout", value)
+    assert agent.settings.timeout == 0.0
 
 
 def test_a_failed_run_is_exported_with_its_error(agent, tmp_path):

@@ -173,6 +173,7 @@ def _report(file: RunFile) -> ReplayReport:
         complete=not file.cut and bool(reports) and all(r.complete for r in reports),
         mismatches=tuple(found),
         run_id="" if single is None else single.run_id,
+        cut=file.cut,
     )
 
 
@@ -325,8 +326,8 @@ def _sealed(lines: Iterable[dict[str, Any]]) -> Iterator[bytes]:
     yield json.dumps(end).encode() + b"\n"
 
 
-def write_file(path: Path, chunks: Iterable[bytes]) -> None:
-    """Write a file whole or not at all, mode 0600, over what was there.
+def write_file(path: Path, chunks: Iterable[bytes], *, mode: int = 0o600) -> None:
+    """Write a file whole or not at all, over what was there.
 
     A link at ``path`` is replaced, never followed (X06).
 
@@ -343,6 +344,7 @@ def write_file(path: Path, chunks: Iterable[bytes]) -> None:
                 file.write(chunk)
             file.flush()
             os.fsync(file.fileno())
+        part.chmod(mode)
         part.replace(path)
     except OSError as problem:
         raise StoreError(

@@ -19,7 +19,6 @@ from notebook_agent.notebook.frontend import guess, proven
 from notebook_agent.notebook.model_book import is_address, without_keys
 from notebook_agent.notebook.report import Report
 from notebook_agent.notebook.runs import RunVerbs
-from notebook_agent.notebook.settings import legal_value
 from notebook_agent.providers.base import ModelClient, full_name
 
 __all__ = ["SetupVerbs"]
@@ -245,7 +244,7 @@ class SetupVerbs(RunVerbs):
                 raise ConfigError(
                     f"There is no setting {name!r}; nearest: {close}", field=name, value=value
                 )
-            self.apply_setting(name, legal_value(name, value))
+            self.apply_setting(name, value)
         return self.config()
 
     async def pause(self, seconds: float) -> None:
