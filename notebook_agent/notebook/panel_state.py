@@ -80,7 +80,10 @@ class Thinking:
 
 @dataclass(frozen=True, slots=True)
 class ToolRow:
-    """One tool call. ``status``: writing, queued, running, finished, failed, not run."""
+    """One tool call. ``status``: writing, queued, running, finished, failed, not run.
+
+    ``call_id`` names it within ``turn`` only: servers count their calls anew in each reply.
+    """
 
     call_id: str
     name: str
@@ -90,6 +93,7 @@ class ToolRow:
     seconds: float | None = None
     result: str = ""
     printed: str = ""
+    turn: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -339,7 +339,7 @@ def units(text: str) -> int:
 def _follows(before: Item, one: Item) -> bool:
     """Whether ``one`` is the same thing, later: a tool's row with its result, more thinking."""
     if isinstance(before, ToolRow) and isinstance(one, ToolRow):
-        return before.call_id == one.call_id
+        return (before.turn, before.call_id) == (one.turn, one.call_id)
     if isinstance(before, Thinking) and isinstance(one, Thinking):
         return before.began == one.began
     return False

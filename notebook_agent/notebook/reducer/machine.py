@@ -147,6 +147,8 @@ def _circuit(state: PanelState, e: ev.CompactionCircuitOpened) -> PanelState:
 
 
 def _attempt(state: PanelState, e: ev.AttemptStarted) -> PanelState:
+    if e.turn != state.turn:  # a resumed run goes on in the middle of a turn
+        state = _new_turn(state, e.turn)
     model = e.model or state.model
     marks = dict(state.marks)
     if e.attempt > 1:

@@ -9,6 +9,7 @@ Source: notebook side, "Running a cell" (D6), "The panel" (D19).
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable
 
 from notebook_agent.core.text import visible
@@ -41,7 +42,7 @@ class StreamSink:
         self._items = 0  # items printed whole
         self._chars = 0  # characters of the text after them that are printed already
         self._voids: tuple[int, int] = (0, 0)
-        self._tools: dict[str, str] = {}
+        self._tools: dict[tuple[int, str, int], str] = {}
         self._line: Rich = ()
         self._fresh = True  # the cursor stands at the start of a line
         self._held = ""  # a CR at the end of a piece waits for what follows it
@@ -65,15 +66,25 @@ class StreamSink:
         if len(state.tail) > self._chars:
             self._text(state.tail[self._chars :])
             self._chars = len(state.tail)
-        for one in state.items:
-            if isinstance(one, ToolRow) and self._tools.get(one.call_id) != one.status:
-                self._tools[one.call_id] = one.status
-                if one.status not in ("writing", "queued"):
-                    self._status(f"{call_text(one)} · {tool_word(one)}")
+        self._calls(state)
         if state.line != self._line and not state.done:
             self._line = state.line
             if state.line and state.status != "running tools":
                 self._status(f"{state.status}: {plain(state.line)}")
+
+    def _calls(self, state: PanelState) -> None:
+        """A line for each call that goes on; an id may come twice in a turn, and in each turn."""
+        met: Counter[tuple[int, str]] = Counter()
+        for one in state.items:
+            if not isinstance(one, ToolRow):
+                continue
+            call = (one.turn, one.call_id)
+            met[call] += 1
+            key = (*call, met[call])
+            if self._tools.get(key) != one.status:
+                self._tools[key] = one.status
+                if one.status not in ("writing", "queued"):
+                    self._status(f"{call_text(one)} · {tool_word(one)}")
 
     def close(self, state: PanelState, outcome: Outcome) -> None:  # noqa: ARG002  # the state says it all
         """The rest, how it ended, and the footer."""
