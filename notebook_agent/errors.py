@@ -273,13 +273,12 @@ class InvalidTransition(AgentError):
 
 
 class SessionBusy(AgentError):
-    """One run per session at a time (B78)."""
+    """One run per session at a time (B78); ``said`` where more is known than the session."""
 
-    def __init__(self, session: str) -> None:
-        super().__init__(
-            f"Session {session!r} is busy with another run.\n"
-            "Stop it with:  %agent stop     or use another:  %%agent -s other"
-        )
+    def __init__(self, session: str, said: str = "") -> None:
+        usual = f"Session {session!r} is busy with another run.\n"
+        usual += "Stop it with:  %agent stop     or use another:  %%agent -s other"
+        super().__init__(said or usual)
         self.session = session
 
 

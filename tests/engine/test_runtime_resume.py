@@ -313,7 +313,7 @@ def broken_off(**owner: object) -> Mortal:
 
 
 def test_a_run_of_a_living_process_is_not_resumed() -> None:
-    store = broken_off(pid=1)
+    store = broken_off(pid=1, started=None)
     second = _world(store, [])
     with pytest.raises(SessionBusy):
         run_virtual(second.aresume())

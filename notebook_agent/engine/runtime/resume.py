@@ -9,8 +9,6 @@ Source: Turn FSM, "Persisting" (B72-B77); LLM turn (L92).
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,13 +20,14 @@ from notebook_agent.core.run_frame import RunFrame
 from notebook_agent.core.session import Run, RunEventRecord
 from notebook_agent.core.turn_fsm import BreakLoop, CompactAndRetry, Continue, Fail, TurnState
 from notebook_agent.engine.runtime.gate import GATE
+from notebook_agent.engine.runtime.owner import busy_elsewhere, living_elsewhere, owner_of
 from notebook_agent.engine.runtime.run_options import RunOptions
 from notebook_agent.engine.runtime.session_state import SessionState
 from notebook_agent.engine.store.base import MessageRecord, Snapshot, Store, ToolExecution
 from notebook_agent.engine.structured import OutputSchema
 from notebook_agent.errors import ConfigError, SessionBusy
 
-__all__ = ["Broken", "broken_runs", "find_broken", "owner_mark"]
+__all__ = ["Broken", "broken_runs", "find_broken"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,11 +70,6 @@ class Broken:
             fallback=config.get("fallback"),
             schema=OutputSchema.from_json(config.get("schema")),
         )
-
-
-def owner_mark() -> dict[str, Any]:
-    """Who works on a run: host and process, in its snapshots."""
-    return {"host": socket.gethostname(), "pid": os.getpid()}
 
 
 def broken_runs(store: Store, session_id: str | None = None) -> list[Snapshot]:
@@ -144,23 +138,11 @@ def find_broken(state: SessionState, run_id: str | None, *, force: bool) -> Brok
 
 def _refuse_if_alive(snapshot: Snapshot, state: SessionState) -> None:
     """Two kernels must not work on one run: its tools would start twice."""
-    owner = (snapshot.data.get("run") or {}).get("owner") or {}
-    if owner.get("host") != socket.gethostname() or not isinstance(owner.get("pid"), int):
-        return
-    pid = owner["pid"]
-    if pid == os.getpid():
-        if GATE.holder(state.key) == snapshot.run_id:
-            raise SessionBusy(state.session.name)
-        return
-    if os.name != "posix":  # os.kill(pid, 0) ends the process elsewhere; the user decides
-        return
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return
-    except PermissionError:
-        pass
-    raise SessionBusy(state.session.name)
+    if GATE.holder(state.key) == snapshot.run_id:
+        raise SessionBusy(state.session.name)
+    owner = owner_of(snapshot)
+    if living_elsewhere(owner):
+        raise busy_elsewhere(state.session.name, snapshot.run_id, owner)
 
 
 def _broken(state: SessionState, run: Run, snapshot: Snapshot | None) -> Broken:

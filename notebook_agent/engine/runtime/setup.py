@@ -22,8 +22,9 @@ from notebook_agent.engine.conversation import Conversation
 from notebook_agent.engine.images import as_message
 from notebook_agent.engine.router import ModelRouter
 from notebook_agent.engine.routing import capabilities_of
+from notebook_agent.engine.runtime.owner import owner_mark
 from notebook_agent.engine.runtime.recorder import Recorder
-from notebook_agent.engine.runtime.resume import Broken, owner_mark
+from notebook_agent.engine.runtime.resume import Broken
 from notebook_agent.engine.runtime.run_context import RunContext
 from notebook_agent.engine.runtime.run_options import RunOptions
 from notebook_agent.engine.structured import OutputSchema, format_for

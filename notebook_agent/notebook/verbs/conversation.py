@@ -190,25 +190,35 @@ class ConversationVerbs(RunVerbs):
 
     # ---- resume ------------------------------------------------------------------------------
 
-    def prepare_resume(self, run: str | None = None, session: str | None = None) -> Prepared:
-        """A run that was broken off, ready to go on (B75)."""
+    def prepare_resume(
+        self, run: str | None = None, session: str | None = None, force: bool = False
+    ) -> Prepared:
+        """A run that was broken off, ready to go on (B75).
+
+        Args:
+            run: Its id; None = the last one that did not end.
+            session: Whose; None = the current one.
+            force: Although another process seems to work on it, or its tools are not here.
+        """
         from notebook_agent.engine.runtime.resume import find_broken  # noqa: PLC0415  # with the engine, at use
 
         runtime = there(self, session)
-        find_broken(runtime.state, run, force=False)  # refused before anything is shown
+        find_broken(runtime.state, run, force=force)  # refused before anything is shown
         options = CellOptions()
         name = session or self.current
         plan = Plan(text="", prompt="(resumed)", options=options, session=name)
 
         async def start() -> RunResult:
-            result: RunResult = await runtime.aresume(run)
+            result: RunResult = await runtime.aresume(run, force=force)
             return result
 
         return self.driven(start, runtime, plan)
 
-    def resume(self, run: str | None = None, session: str | None = None) -> RunResult:
+    def resume(
+        self, run: str | None = None, session: str | None = None, force: bool = False
+    ) -> RunResult:
         """Go on with a run that was broken off, and wait for it."""
-        return self.prepare_resume(run, session).blocking()
+        return self.prepare_resume(run, session, force).blocking()
 
 
 def _pass_report(said: str, result: Any) -> Report:

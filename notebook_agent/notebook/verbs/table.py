@@ -145,7 +145,9 @@ VERBS: Final[Mapping[str, Verb]] = {
         Verb("config", "", "all settings, the front end guessed and proven"),
         Verb("show", "[RUN]", "the output of a run again; no request", options=(_RUN, _SESSION)),
         Verb("doctor", "", "what is installed, usable and where things are; no network"),
-        Verb("resume", "[RUN]", "go on with a run that was broken off", "run", options=(_RUN, _SESSION)),
+        Verb("resume", "[RUN] [--force]", "go on with a run that was broken off", "run",
+             options=(_RUN, Option(("--force",), "force", "although another process seems to work on it, "
+                                   "or its tools are not here", "flag"), _SESSION)),
         Verb("help", "[VERB]", "this list, or one verb",
              options=(_word("verb", "VERB", "which", complete="verbs"),)),
         Verb("version", "", "versions"),
