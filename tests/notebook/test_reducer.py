@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from notebook_agent.core import agent_events as ev
 from notebook_agent.core.session import RunStatus
+from notebook_agent.core.text import clean_text
+from notebook_agent.notebook.output import frozen_text
 from notebook_agent.notebook.panel_state import (
     Appended,
     Ended,
@@ -33,6 +35,7 @@ from tests.notebook.recorded import (
     A,
     B,
     breaker,
+    end,
     happened,
     opened,
     recorded,
@@ -280,3 +283,25 @@ def test_a_pass_that_dropped_nothing_and_a_pause_are_told() -> None:
 def test_a_run_names_its_provider_where_the_model_does_not() -> None:
     started = happened(0.1, ev.RunStarted(session_id="s", provider="groq", model="llama"))
     assert reduce_all([opened(), started]).model == "groq:llama"
+
+
+@pytest.mark.parametrize(
+    "raw", ["a\0b", "a\ud800b", "a\ud83d", "\udc00", "a\ud83d\ude00b", "\0\n\n\0"]
+)
+@pytest.mark.parametrize("step", [1, 2, 9])
+def test_D9_a_reply_with_characters_that_are_replaced_is_no_void_attempt(raw, step) -> None:
+    """The adopted reply is clean, what came as fragments may not be."""
+    clean = clean_text(raw)
+    state = reduce_all([
+        opened(), *to_model(0.0), *words(0.1, raw, step=step), Replied(at=0.5, text=clean),
+        *end(0.6),
+    ])  # fmt: skip
+    assert not any(isinstance(one, Void) for one in state.items)
+    assert state.reply() == clean
+    assert frozen_text(state).startswith(clean.rstrip("\n"))
+
+
+def test_D9_a_reply_of_other_text_still_takes_the_place() -> None:
+    events = [opened(), *to_model(0.0), *words(0.1, "a\0b"), Replied(at=0.5, text="other")]
+    state = reduce_all(events)
+    assert [type(one) for one in state.items] == [Void, TextBlock]

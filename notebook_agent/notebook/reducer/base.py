@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from notebook_agent.core.text import clean_text
 from notebook_agent.core.turn_fsm import TurnState
 from notebook_agent.notebook.blocks import flush_tail
 from notebook_agent.notebook.panel_state import STATES, Item, PanelState, Scan
@@ -20,7 +21,7 @@ def close_text(state: PanelState) -> PanelState:
     """The tail becomes finished blocks: something else stands after it."""
     if not state.tail:
         return state
-    blocks = flush_tail(state.tail, state.tail_turn)
+    blocks = flush_tail(clean_text(state.tail), state.tail_turn)
     return replace(state, items=(*state.items, *blocks), tail="", scan=Scan())
 
 

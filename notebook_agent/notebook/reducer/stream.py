@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from notebook_agent.core.session import RunStatus
+from notebook_agent.core.text import clean_text
 from notebook_agent.notebook.blocks import split_blocks
 from notebook_agent.notebook.panel_state import (
     Appended,
@@ -54,7 +55,7 @@ def on_appended(state: PanelState, e: Appended) -> PanelState:
     if state.tail and state.tail_turn != e.turn:
         state = close_text(state)
     scan = state.scan if state.tail else Scan()
-    blocks, tail, scan = split_blocks(state.tail + e.text, scan, e.turn)
+    blocks, tail, scan = split_blocks(_joined(state.tail, e.text), scan, e.turn)
     blocks = [block for block in blocks if block.text.strip()]
     return state.but(
         items=(*state.items, *blocks) if blocks else state.items,
@@ -64,6 +65,19 @@ def on_appended(state: PanelState, e: Appended) -> PanelState:
         text_chars=state.text_chars + len(e.text),
         **_arrived(state, e.at),
     )
+
+
+def _joined(tail: str, text: str) -> str:
+    """The tail grown by clean text (D9): a client of one's own may give any. The first half of a
+    character waits for the second."""
+    if _is_high(tail[-1:]):
+        tail, text = tail[:-1], tail[-1] + text
+    half = text[-1] if _is_high(text[-1:]) else ""
+    return tail + clean_text(text[: len(text) - len(half)]) + half
+
+
+def _is_high(char: str) -> bool:
+    return "\ud800" <= char <= "\udbff"
 
 
 def _think(state: PanelState, e: Appended) -> PanelState:
@@ -143,7 +157,7 @@ def on_replied(state: PanelState, e: Replied) -> PanelState:
     shown = "".join(
         one.text for one in state.items[state.void_from :] if isinstance(one, TextBlock)
     )
-    if not e.text or _bare(shown + state.tail) == _bare(e.text):
+    if not e.text or _bare(shown + state.tail) == _bare(e.text):  # both clean: it is no other text
         return state
     if shown or state.tail:
         state = fold(state, first=1, last=max(1, state.attempt), cause="stream cut")
@@ -152,4 +166,4 @@ def on_replied(state: PanelState, e: Replied) -> PanelState:
 
 
 def _bare(text: str) -> str:
-    return "".join(text.split())
+    return "".join(clean_text(text).split())
