@@ -88,6 +88,11 @@ def as_message(given: Any, role: Role = Role.USER) -> Message:
     """
     if isinstance(given, Message):
         return given
+    if given is None or isinstance(given, (bool, int, float)):
+        raise InputRejected(
+            f"The prompt is {given!r}. Nothing was sent.\n"
+            "Give a text, a Message, or a list of texts and images."
+        )
     many = isinstance(given, Sequence) and not isinstance(given, (str, bytes, bytearray))
     return Message(role, tuple(_part(one) for one in (given if many else (given,))))
 

@@ -30,6 +30,7 @@ from notebook_agent.engine.observers import Observer, ObserverHub
 from notebook_agent.engine.routing import may_serve
 from notebook_agent.engine.runtime.clients import Clients, Resolver
 from notebook_agent.engine.runtime.gate import Admission, AdmissionPolicy
+from notebook_agent.engine.runtime.given import check_given
 from notebook_agent.engine.runtime.run_context import RunContext
 from notebook_agent.engine.runtime.run_options import Prompt, RunOptions
 from notebook_agent.engine.runtime.session_state import SessionState, find
@@ -118,6 +119,7 @@ class AgentRuntime(Verbs):
         compaction_hooks: Sequence[Any] = (),
         calibrate: bool = True,
     ) -> None:
+        check_given(locals())
         self.surroundings = surroundings
         self.clients = Clients(resolve_client)
         self.primary = self.clients.add(client_or_name)
